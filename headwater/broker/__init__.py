@@ -1,0 +1,1 @@
+"""The Kafka protocol over headwater.log: connections, handlers, group and transaction coordinators."""

@@ -1,0 +1,183 @@
+"""The catalogue of errors: every failure that Headwater reports to a person or a client.
+
+An error says what was being done (operation), to what (subject), why it failed (cause) and what to do
+about it (next step). ``kafka_code`` is the number by which the Kafka protocol knows the same failure.
+"""
+
+from typing import ClassVar
+
+
+class HeadwaterError(Exception):
+    """The base of the catalogue.
+
+    >>> str(DiskFull("append to", "orders-0", "no space left on device"))
+    'cannot append to orders-0: no space left on device. Free space; writing resumes by itself.'
+    """
+
+    kafka_code: ClassVar[int] = -1  # UNKNOWN_SERVER_ERROR
+    next_step: str = "Report this with the broker's log."
+
+    def __init__(self, operation: str, subject: str, cause: str, next_step: str | None = None) -> None:
+        self.operation = operation
+        self.subject = subject
+        self.cause = cause
+        if next_step is not None:
+            self.next_step = next_step
+        super().__init__(f"cannot {operation} {subject}: {cause}. {self.next_step}")
+
+
+# -- storage ---------------------------------------------------------------------------------------
+
+
+class DiskFull(HeadwaterError):
+    """The file system has no room; the append was undone and nothing of it is in the log."""
+
+    kafka_code = 56  # KAFKA_STORAGE_ERROR, which clients retry
+    next_step = "Free space; writing resumes by itself."
+
+
+class StorageFailed(HeadwaterError):
+    """The operating system refused a read, a write or a sync of a log file."""
+
+    kafka_code = 56
+    next_step = "Check the disk, then restart the broker: it recovers the partition."
+
+
+class CorruptData(HeadwaterError):
+    """A byte on disk is not what was written."""
+
+    kafka_code = 2  # CORRUPT_MESSAGE
+    next_step = "Restore the file from a copy, or consume from the next good offset."
+
+
+class DirectoryInUse(HeadwaterError):
+    """Another process holds the data directory."""
+
+    next_step = "Stop the other broker, or choose another --data directory."
+
+
+class DirectoryInvalid(HeadwaterError):
+    """The data directory is not one of ours, or is of a later version."""
+
+    next_step = "Choose an empty or existing Headwater data directory."
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+class InvalidBatch(HeadwaterError):
+    """A record batch from a client is malformed."""
+
+    kafka_code = 87  # INVALID_RECORD
+    next_step = "Fix the producer; nothing of the batch was written."
+
+
+class CorruptBatch(InvalidBatch):
+    """A record batch from a client does not match its checksum."""
+
+    kafka_code = 2  # CORRUPT_MESSAGE
+
+
+class BatchTooLarge(InvalidBatch):
+    """A record batch is over the topic's max.message.bytes."""
+
+    kafka_code = 10  # MESSAGE_TOO_LARGE
+    next_step = "Send smaller batches or raise max.message.bytes of the topic."
+
+
+class UnsupportedFormat(InvalidBatch):
+    """A batch in a message format older than v2."""
+
+    kafka_code = 43  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+    next_step = "Use a client of Kafka 0.11 or later."
+
+
+class InvalidTimestamp(InvalidBatch):
+    """A record's timestamp is outside of what the topic allows."""
+
+    kafka_code = 32  # INVALID_TIMESTAMP
+    next_step = "Correct the producer's clock, or raise message.timestamp.after.max.ms."
+
+
+class OffsetOutOfRange(HeadwaterError):
+    """An offset before the log's start or after its end."""
+
+    kafka_code = 1  # OFFSET_OUT_OF_RANGE
+    next_step = "Start from the earliest or the latest offset."
+
+
+class OutOfOrderSequence(HeadwaterError):
+    """An idempotent producer's batch does not follow its last one."""
+
+    kafka_code = 45  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    next_step = "The producer must retry its batches in order, or start a new session."
+
+
+class StaleProducerEpoch(HeadwaterError):
+    """A producer writes with an epoch that a newer instance of it has ended."""
+
+    kafka_code = 47  # INVALID_PRODUCER_EPOCH
+    next_step = "Close this producer; a newer one with its transactional.id is active."
+
+
+class InvalidTransaction(HeadwaterError):
+    """A transactional operation that does not fit the transaction's state."""
+
+    kafka_code = 48  # INVALID_TXN_STATE
+    next_step = "Abort the transaction and begin a new one."
+
+
+class TopicExists(HeadwaterError):
+    """A topic of that name is there already."""
+
+    kafka_code = 36  # TOPIC_ALREADY_EXISTS
+    next_step = "Choose another name, or use the topic that is there."
+
+
+class UnknownTopic(HeadwaterError):
+    """There is no such topic or partition."""
+
+    kafka_code = 3  # UNKNOWN_TOPIC_OR_PARTITION
+    next_step = "Create it first: headwater topics create NAME."
+
+
+class InvalidTopic(HeadwaterError):
+    """A topic name that Kafka does not allow."""
+
+    kafka_code = 17  # INVALID_TOPIC_EXCEPTION
+    next_step = "Use letters, digits, '.', '_' and '-', at most 249 of them."
+
+
+class InvalidConfig(HeadwaterError):
+    """A configuration key or value that does not exist or does not fit."""
+
+    kafka_code = 40  # INVALID_CONFIG
+    next_step = "See docs/operations.md for the settings and their ranges."
+
+
+class InvalidPartitions(HeadwaterError):
+    """A number of partitions that cannot be had."""
+
+    kafka_code = 37  # INVALID_PARTITIONS
+    next_step = "Ask for at least one partition, and never for fewer than there are."
+
+
+# -- the command line and other clients ------------------------------------------------------------
+
+
+class BadInput(HeadwaterError):
+    """Something a person typed does not make sense."""
+
+    next_step = "See --help."
+
+
+class Unreachable(HeadwaterError):
+    """No broker answers at the given address."""
+
+    next_step = "Start one with `headwater broker`, or name another with --bootstrap."
+
+
+class RequestFailed(HeadwaterError):
+    """The broker answered with an error."""
+
+    next_step = "See the broker's log."
