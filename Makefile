@@ -1,0 +1,67 @@
+# make setup   the environment .venv and the command .venv/bin/headwater, from PyPI alone
+# make test    that, what the tests need besides, then lint, types and all tests
+# The rest is one line each below.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TYPED := headwater tests/support tests/faults benchmarks
+
+.PHONY: help setup test test-dependencies lint check faults fuzz bench-log demo clean
+
+help: ## What can be made
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+setup: $(VENV)/.setup ## The environment .venv with what running needs
+
+# The stamp is newer than pyproject.toml when the environment is up to date.
+$(VENV)/.setup: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Headwater needs Python 3.11 or later; say which with make PYTHON=python3.x" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+			|| { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install python3-venv; }
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install -q --editable .
+	touch $@
+
+$(VENV)/.test-setup: $(VENV)/.setup pyproject.toml
+	$(BIN)/python -m pip install -q --group test
+	touch $@
+
+test-dependencies: $(VENV)/.test-setup ## What the tests need: PyPI, Debian packages, jars
+	$(BIN)/python -m tests.support.packages
+	$(BIN)/python -m tests.support.jars
+
+test: test-dependencies ## Lint, types, and every test
+	$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test-setup check ## Style and types
+
+check:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+
+faults: test-dependencies ## 200 kills of a broker under load (HEADWATER_KILLS)
+	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --timeout 7200 -s
+
+fuzz: test-dependencies ## A million mutated frames (HEADWATER_FRAMES, HEADWATER_SEED)
+	HEADWATER_FRAMES=$${HEADWATER_FRAMES:-1000000} $(BIN)/python -m pytest tests/broker/test_fuzz.py --timeout 7200 -s
+
+bench-log: test-dependencies ## The embedded broker beside Apache Kafka; keeps the table in docs/benchmarks.md
+	$(BIN)/python -m benchmarks.log --write docs/benchmarks.md $(BENCH)
+
+demo: setup ## A short tour of the log
+	$(BIN)/python examples/log_tour.py
+
+clean: ## Remove the environment, caches and fetched jars
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

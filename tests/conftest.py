@@ -1,0 +1,42 @@
+"""Fixtures that all tests share: one broker of ours and one Apache Kafka, started when first asked for."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.servers import ApacheKafka, Headwater
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def headwater() -> Iterator[Headwater]:
+    """The embedded broker that tests share. A test that kills or fills a broker starts its own."""
+    with Headwater() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[ApacheKafka]:
+    """The Apache Kafka that tests share."""
+    with ApacheKafka() as server:
+        yield server
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Names that no other test uses: ``unique("orders")`` is a topic or a group of this test alone."""
+    test = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name)[:80].strip("-")
+
+    def name(purpose: str = "topic") -> str:
+        return f"{test}.{purpose}.{next(_numbers)}"
+
+    return name
+
+
+@pytest.fixture
+def topic(unique: Callable[[str], str]) -> str:
+    """The name of a topic that no other test uses; it is not created."""
+    return unique("topic")

@@ -1,0 +1,1 @@
+"""What the tests stand on: real servers, jars and Debian packages."""
