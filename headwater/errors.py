@@ -181,3 +181,38 @@ class RequestFailed(HeadwaterError):
     """The broker answered with an error."""
 
     next_step = "See the broker's log."
+
+
+class NotAllowed(HeadwaterError):
+    """The broker refused who asks: not authenticated, or not authorised for this."""
+
+    kafka_code = 29  # TOPIC_AUTHORIZATION_FAILED; clients know one such code a resource
+    next_step = "Check the client properties (--config-file, -X) and the access rights."
+
+
+class UnknownGroup(HeadwaterError):
+    """There is no consumer group of that name."""
+
+    kafka_code = 69  # GROUP_ID_NOT_FOUND
+    next_step = "See `headwater groups list`."
+
+
+class GroupActive(HeadwaterError):
+    """A consumer group has members, so that nobody else may change its offsets."""
+
+    kafka_code = 68  # NON_EMPTY_GROUP
+    next_step = "Stop its consumers first; a killed one is noticed after its session time-out."
+
+
+class NotDelivered(HeadwaterError):
+    """Records that no broker has acknowledged; some of them may be in the log nevertheless."""
+
+    kafka_code = 7  # REQUEST_TIMED_OUT
+    next_step = "Send them again when the broker answers."
+
+
+class TransactionAborted(HeadwaterError):
+    """A transaction that was rolled back: nothing of it is visible to read_committed readers."""
+
+    kafka_code = 120  # TRANSACTION_ABORTABLE
+    next_step = "Run the transaction again."
