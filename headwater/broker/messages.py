@@ -2,8 +2,8 @@
 
 A handler is written once for all versions of its API. It reads a request by attribute (a field that an older
 version lacks is read with ``getattr(request, name, default)``) and returns plain nested dictionaries with the
-field names of the newest version. ``shape`` turns those into the response of the version that was asked: fields
-the version does not know are left out, fields the handler did not set take the protocol's zero.
+field names of the newest version. ``shape`` turns those into the response of the version that was asked:
+fields the version does not know are left out, fields the handler did not set take the protocol's zero.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ def shape(entity: type[Any], fields: Fields) -> Any:
     HeartbeatResponse(error_code=<ErrorCode.rebalance_in_progress: 27>)
     """
     values: dict[str, Any] = {}
-    for slot in _slots(entity):
+    for slot in _slots(typing.cast("Any", entity)):
         value = fields.get(slot.name, slot.zero)
         if value is not None:
             if slot.is_array:

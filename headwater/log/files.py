@@ -1,0 +1,139 @@
+"""Open files, kept within the process's limit.
+
+A broker of thousands of partitions cannot hold every file open. Files are opened when used and the least
+recently used are let go. A file that somebody still holds stays open until they drop it (an ``io.FileIO``
+closes with its last reference), so that a sync or a read in another thread never meets a reused descriptor.
+"""
+
+import ctypes
+import io
+import os
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits to raise
+    resource = None  # type: ignore[assignment]
+
+
+class OpenFiles:
+    """A bounded cache of files opened for reading and writing.
+
+    >>> files = OpenFiles(capacity=2)
+    >>> with __import__("tempfile").TemporaryDirectory() as folder:
+    ...     opened = [files.get(os.path.join(folder, name)) for name in "abc"]
+    ...     len(files), opened[0].closed
+    ...     files.close()
+    (2, False)
+    """
+
+    def __init__(self, capacity: int = 512) -> None:
+        self._capacity = capacity
+        self._open: OrderedDict[str, io.FileIO] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, path: str) -> io.FileIO:
+        """The file, opened for reading and writing, created when missing."""
+        with self._lock:
+            file = self._open.get(path)
+            if file is not None:
+                self._open.move_to_end(path)
+                return file
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        file = io.FileIO(descriptor, "r+", closefd=True)
+        with self._lock:
+            already = self._open.get(path)
+            if already is not None:
+                return already
+            self._open[path] = file
+            while len(self._open) > self._capacity:
+                self._open.popitem(last=False)
+        return file
+
+    def existing(self, path: str) -> io.FileIO:
+        """The file, which has to be there."""
+        with self._lock:
+            file = self._open.get(path)
+        if file is None and not os.path.exists(path):
+            raise FileNotFoundError(path)
+        return file if file is not None else self.get(path)
+
+    def forget(self, path: str) -> None:
+        """Let go of a file that is about to be renamed or deleted."""
+        with self._lock:
+            self._open.pop(path, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._open.clear()
+
+
+def raise_open_file_limit() -> int:
+    """Raise the soft limit of open files to the hard one; returns the limit in force."""
+    if resource is None:
+        return 512
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
+    if soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (ValueError, OSError):
+            pass
+    return soft
+
+
+def sync_directory(path: str | Path) -> None:
+    """Make creations, renames and deletions in the directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+CAN_SYNC_FILE_SYSTEM = _libc is not None and hasattr(_libc, "syncfs")
+
+
+def sync_file_system(descriptor: int) -> None:
+    """Make all writes to the file system of an open file durable: one wait for any number of files."""
+    if _libc is None or _libc.syncfs(descriptor) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def sync_directories(paths: list[Path]) -> None:
+    """Make new directories, and the names of the files in them, durable."""
+    if not paths:
+        return
+    if CAN_SYNC_FILE_SYSTEM and len(paths) > 4:
+        descriptor = os.open(paths[0], os.O_RDONLY)
+        try:
+            sync_file_system(descriptor)
+        finally:
+            os.close(descriptor)
+        return
+    for path in {*paths, *(path.parent for path in paths)}:
+        sync_directory(path)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file so that after a crash it is either the old or the new one, whole."""
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
+    sync_directory(path.parent)

@@ -1,0 +1,87 @@
+"""Checks of a batch that a client sent, before it may enter the log.
+
+Form, size, checksum and timestamps are read off the header; the records stay closed, but on topics that
+compact (every record needs a key) or that store another codec than the client's.
+"""
+
+from headwater.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedFormat
+from headwater.log.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    crc_is_right,
+    read_header,
+    with_append_time,
+)
+from headwater.log.compression import CODECS, ZSTD
+from headwater.log.config import TopicConfig
+from headwater.log.records import check_keys, recompress
+
+
+def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -> tuple[Buffer, BatchHeader]:
+    """The one batch in ``batch``, as it is to be stored, and its header; or an error of the catalogue.
+
+    >>> check_batch(b"\\0" * 70, TopicConfig.resolve(), 0, "orders-0")
+    Traceback (most recent call last):
+    ...
+    headwater.errors.UnsupportedFormat: cannot append to orders-0: message format v0 is not supported. ...
+    """
+    size = len(batch)
+    if size < HEADER_SIZE:
+        if size > 16 and batch[16] in (0, 1):
+            raise UnsupportedFormat("append to", subject, f"message format v{batch[16]} is not supported")
+        raise CorruptBatch("append to", subject, f"{size} bytes are no record batch")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        if header.magic in (0, 1):
+            raise UnsupportedFormat("append to", subject, f"message format v{header.magic} is not supported")
+        raise CorruptBatch("append to", subject, f"unknown message format {header.magic}")
+    if header.length + LOG_OVERHEAD != size:
+        if HEADER_SIZE <= header.length + LOG_OVERHEAD < size:
+            raise InvalidBatch("append to", subject, "a request holds one batch a partition, this has more")
+        raise CorruptBatch("append to", subject, f"a batch of {header.length + LOG_OVERHEAD} in {size} bytes")
+    if size > config.max_message_bytes:
+        raise BatchTooLarge(
+            "append to", subject, f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
+        )
+    if not crc_is_right(batch, header):
+        raise CorruptBatch("append to", subject, "the checksum of a batch does not match")
+    if header.is_control:
+        raise InvalidBatch("append to", subject, "clients may not write control batches")
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidBatch(
+            "append to",
+            subject,
+            f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}",
+        )
+    if header.codec > ZSTD:
+        raise InvalidBatch("append to", subject, f"codec {header.codec} is unknown")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidBatch("append to", subject, "a transactional batch without a producer id")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidBatch("append to", subject, "an idempotent batch without sequence or epoch")
+    if config.compact:
+        keyless = check_keys(batch)
+        if keyless:
+            raise InvalidBatch(
+                "append to", subject, f"record {keyless[0]} has no key, which a compacted topic needs"
+            )
+    if config.codec != "producer" and header.codec != CODECS[config.codec]:
+        batch = recompress(batch, CODECS[config.codec], config.codec_level)
+        header = read_header(batch)
+    if config.append_time:
+        batch = with_append_time(batch, now_ms)
+        return batch, read_header(batch)
+    if header.max_timestamp - now_ms > config.after_max_ms:
+        raise InvalidTimestamp(
+            "append to",
+            subject,
+            f"timestamp {header.max_timestamp} is too far ahead of the broker's {now_ms}",
+        )
+    if header.base_timestamp >= 0 and now_ms - header.base_timestamp > config.before_max_ms:
+        raise InvalidTimestamp(
+            "append to", subject, f"timestamp {header.base_timestamp} is too far behind the broker's {now_ms}"
+        )
+    return batch, header
