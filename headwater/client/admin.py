@@ -1,6 +1,7 @@
 """Topics, their partitions, configurations and offsets, as plain dataclasses."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
+PROPAGATION_SECONDS = 5.0
 NO_SUCH_TOPIC = "there is no such topic"
 
 
@@ -150,17 +152,38 @@ class Admin:
             if exist_ok:
                 return False
             raise
+        self._await_partitions(name, lambda count: count > 0)
         return True
 
     def delete_topic(self, name: str) -> None:
         future = self._one(self._submit("delete", name, lambda: self.client.delete_topics([name])))
         self._result(future, "delete", name)
+        self._await_partitions(name, lambda count: count == 0)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give a topic ``total`` partitions; there must have been fewer."""
         more = [NewPartitions(name, total)]
         future = self._one(self._submit("alter", name, lambda: self.client.create_partitions(more)))
         self._result(future, "alter", name)
+        self._await_partitions(name, lambda count: count >= total)
+
+    def _await_partitions(self, name: str, arrived: Callable[[int], bool]) -> None:
+        """A broker of a cluster hears of a change a moment after the controller has agreed to it.
+
+        Without this wait, what comes next could find the topic as it was before.
+        """
+        deadline = time.monotonic() + PROPAGATION_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                topic = self.topic(name)
+                count = (
+                    len(topic.partitions) if all(part.leader is not None for part in topic.partitions) else 0
+                )
+            except UnknownTopic:
+                count = 0
+            if arrived(count):
+                return
+            time.sleep(0.02)
 
     # -- configurations ----------------------------------------------------------------------------
 

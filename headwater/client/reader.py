@@ -30,7 +30,7 @@ class Start:
     Start(kind='offset', value=7)
     """
 
-    kind: Literal["beginning", "end", "offset", "time"]
+    kind: Literal["beginning", "end", "offset", "time", "last"]
     value: int = 0
 
     @classmethod
@@ -41,6 +41,11 @@ class Start:
     def at_time(cls, milliseconds: int) -> "Start":
         """At the first record with this or a later timestamp; at the end when there is none."""
         return cls("time", milliseconds)
+
+    @classmethod
+    def before_end(cls, count: int) -> "Start":
+        """So many offsets before the end; at the beginning when there are fewer."""
+        return cls("last", count)
 
 
 BEGINNING = Start("beginning")
@@ -106,18 +111,15 @@ class Stream:
                 self._set_away(False)
             elif self._suspect:
                 self._look_for_broker()
-            yield self._records(messages)
+            records = [message for message in messages if message.error() is None]
+            yield self._within_bounds(records) if self.to_end else records
+            # Ends and errors come after the records that came before them.
+            if len(records) < len(messages):
+                for message in messages:
+                    if (error := message.error()) is not None:
+                        self._handle(error, message)
 
-    def _records(self, messages: list[Message]) -> list[Message]:
-        records = [message for message in messages if message.error() is None]
-        if len(records) < len(messages):
-            for message in messages:
-                self._handle(message.error(), message)
-        return self._within_bounds(records) if self.to_end else records
-
-    def _handle(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            return
+    def _handle(self, error: KafkaError, message: Message) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             self._reached(message.topic() or "", message.partition() or 0, message.offset() or 0)
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
@@ -287,6 +289,8 @@ def _positions(
             partition: ends[partition] if offset is None else offset for partition, offset in found.items()
         }
     firsts = admin.earliest(partitions)
+    if start.kind == "last":
+        return {partition: max(firsts[partition], ends[partition] - start.value) for partition in partitions}
     for partition in partitions:
         if not firsts[partition] <= start.value <= ends[partition]:
             cause = f"offset {start.value} is not in its range, {firsts[partition]} to {ends[partition]}"
