@@ -1,0 +1,1 @@
+"""Brokers and clients killed under load, and what must be true afterwards."""
