@@ -4,11 +4,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.clients.matrix import CONFLUENT, Client
 from tests.clients.peer import Peer
+from tests.clients.waiting import until
 from tests.support.servers import ApacheKafka, Headwater, Server
 
 collect_ignore = [
@@ -128,6 +131,12 @@ def reference(peers: Callable[[Client], Peer]) -> Peer:
     return peers(CONFLUENT)
 
 
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Any:
+    """confluent-kafka's AdminClient in this process."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
 @pytest.fixture
 def make_topic(reference: Peer, unique: Callable[[str], str]) -> Callable[..., str]:
     """Create a topic that no other test uses: ``make_topic(partitions=3, config={...})``."""
@@ -135,6 +144,8 @@ def make_topic(reference: Peer, unique: Callable[[str], str]) -> Callable[..., s
     def make(partitions: int = 1, config: dict[str, str] | None = None, purpose: str = "topic") -> str:
         name = unique(purpose)
         reference.ask("create_topic", topic=name, partitions=partitions, config=config or {})
+        # Apache Kafka's controller may answer before its broker knows the topic.
+        until(lambda: name in reference.ask("topics"), lambda there: there, f"{name} is there")
         return name
 
     return make
