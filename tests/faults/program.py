@@ -43,11 +43,16 @@ class Program:
         try:
             output, _ = self._process.communicate("", timeout)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGUSR1)  # it shows on stderr where it stands
-            time.sleep(1)
+            self.show_stack()
             raise
         assert self._process.returncode == 0, f"{self._process.args!r} ended with {self._process.returncode}"
         return json.loads(output.splitlines()[-1])
+
+    def show_stack(self) -> None:
+        """Let it show on stderr where it stands: for a test that is about to fail."""
+        if self.running:
+            self._process.send_signal(signal.SIGUSR1)
+            time.sleep(1)
 
     def kill(self) -> None:
         """SIGKILL: it says nothing more."""

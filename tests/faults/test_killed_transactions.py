@@ -95,7 +95,10 @@ def wait_until_consumed(bootstrap: str, group: str, topic: str, ends: list[int],
     deadline = time.monotonic() + 120
     committed: list[int] = []
     while committed != ends:
-        assert time.monotonic() < deadline, f"the loop stands at {committed} of {ends}"
+        if time.monotonic() > deadline:
+            for program in loop.programs.values():
+                program.show_stack()
+            raise AssertionError(f"the loop stands at {committed} of {ends}")
         time.sleep(0.3)
         loop.revive()
         committed = [position.offset for position in committed_offsets(consumer, partitions)]

@@ -147,7 +147,7 @@ class Transformer:
                 self._consumer.poll(0)  # keeps the membership alive; nothing is fetched past the rewind
 
     def _end_if_fatal(self, error: KafkaError) -> None:
-        if error.fatal():
+        if error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID):
             print(f"{self.options.transactional_id}: {error}", file=sys.stderr, flush=True)
             sys.exit(FATAL_EXIT)
 
