@@ -62,6 +62,12 @@ class DirectoryInvalid(HeadwaterError):
     next_step = "Choose an empty or existing Headwater data directory."
 
 
+class AddressInUse(HeadwaterError):
+    """Nothing can listen at the broker's address."""
+
+    next_step = "Choose another --port, or 0 for a free one."
+
+
 # -- requests --------------------------------------------------------------------------------------
 
 
@@ -118,6 +124,13 @@ class StaleProducerEpoch(HeadwaterError):
 
     kafka_code = 47  # INVALID_PRODUCER_EPOCH
     next_step = "Close this producer; a newer one with its transactional.id is active."
+
+
+class UnknownProducer(HeadwaterError):
+    """A producer id that does not belong to the transactional id it writes under."""
+
+    kafka_code = 49  # INVALID_PRODUCER_ID_MAPPING
+    next_step = "Start the producer again: it gets a new identity."
 
 
 class InvalidTransaction(HeadwaterError):

@@ -8,7 +8,9 @@ fields the version does not know are left out, fields the handler did not set ta
 
 import dataclasses
 import datetime
+import importlib
 import io
+import os
 import types
 import typing
 import uuid
@@ -17,11 +19,15 @@ from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
+from kio.schema.errors import ErrorCode as ErrorCode
+from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 
 Fields = Mapping[str, Any]
 NO_TIME = datetime.timedelta(0)
+# Tests set this: it finds fields that a handler misspells, at the price of loading every version's schema.
+CHECK_NAMES = os.environ.get("HEADWATER_CHECK_MESSAGES") == "1"
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def milliseconds(duration: datetime.timedelta) -> int:
@@ -41,6 +47,11 @@ def duration(ms: int) -> datetime.timedelta:
 def error(code: int) -> ErrorCode:
     """The protocol's error of that number."""
     return ErrorCode(code)
+
+
+def moment(ms: int) -> datetime.datetime:
+    """The time that kio writes as ``ms`` since the epoch."""
+    return EPOCH + datetime.timedelta(milliseconds=ms)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,6 +104,20 @@ def _zero(primitive: Any) -> Any:
     raise TypeError(f"no zero is known for {primitive!r}")
 
 
+@cache
+def _check_names(entity: Any, names: frozenset[str]) -> None:
+    """Raise for a field that no version of the entity has: a slip of the pen would be left out silently."""
+    api, _, kind = entity.__module__.removeprefix("kio.schema.").split(".")
+    known: set[str] = set()
+    for version in schema_name_map[api]:
+        module = importlib.import_module(f"kio.schema.{api}.v{version}.{kind}")
+        other = getattr(module, entity.__name__, None)
+        if other is not None:
+            known.update(field.name for field in dataclasses.fields(other))
+    if names - known:
+        raise TypeError(f"{api} has no {entity.__name__} with {', '.join(sorted(names - known))}")
+
+
 def shape(entity: type[Any], fields: Fields) -> Any:
     """An ``entity`` of one version from fields named as in the newest version.
 
@@ -100,6 +125,8 @@ def shape(entity: type[Any], fields: Fields) -> Any:
     >>> shape(HeartbeatResponse, {"error_code": error(27), "throttle_time": NO_TIME})
     HeartbeatResponse(error_code=<ErrorCode.rebalance_in_progress: 27>)
     """
+    if CHECK_NAMES:
+        _check_names(typing.cast("Any", entity), frozenset(fields))
     values: dict[str, Any] = {}
     for slot in _slots(typing.cast("Any", entity)):
         value = fields.get(slot.name, slot.zero)

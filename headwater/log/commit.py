@@ -4,8 +4,8 @@ Appends are written at once and gather here until the disk is free; then one rou
 was written to, in a thread of its own, while the next appends gather. A round of a few files syncs each; a
 round of many may sync their file system instead, whichever has lately cost less.
 
-The owner's thread calls ``add``. ``soon`` runs a callable in that thread when what is at hand there is done, so
-that a round gathers all of it; ``post`` does the same from the syncing thread.
+The owner's thread calls ``add``. ``soon`` runs a callable in that thread when what is at hand there is done,
+so that a round gathers all of it; ``post`` does the same from the syncing thread.
 """
 
 import logging
@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from headwater.errors import HeadwaterError
 from headwater.log.files import CAN_SYNC_FILE_SYSTEM, sync_file_system
 from headwater.log.partition import PartitionLog, SyncWork, do_sync_work, finish_sync_work
+from headwater.log.segment import Retired
 
 logger = logging.getLogger("headwater.log")
 
@@ -65,6 +66,8 @@ class GroupCommit:
                 continue
             try:
                 work.append((log, log.sync_work(), waiters))
+            except Retired:
+                _tell(waiters, log.failure)
             except OSError as error:
                 log.sync_failed(error)
                 _tell(waiters, log.failure)

@@ -305,7 +305,8 @@ class TopicConfig:
             retention_ms=value("retention.ms"),
             retention_bytes=value("retention.bytes"),
             segment_bytes=value("segment.bytes"),
-            segment_ms=value("segment.ms"),
+            # A compacted topic must not keep a record in its active segment past the longest lag.
+            segment_ms=min(value("segment.ms"), value("max.compaction.lag.ms")),
             segment_index_bytes=value("segment.index.bytes"),
             max_message_bytes=value("max.message.bytes"),
             dirty_ratio=value("min.cleanable.dirty.ratio"),

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,15 @@ def check_topic_name(name: str) -> None:
 class DataDirectory:
     """An open data directory."""
 
-    def __init__(self, path: Path, defaults: Mapping[str, str] | None = None, open_files: int = 512) -> None:
+    def __init__(
+        self,
+        path: Path,
+        defaults: Mapping[str, str] | None = None,
+        open_files: int = 512,
+        when_durable: Callable[[PartitionLog, int], None] | None = None,
+    ) -> None:
         self.path = path
+        self._when_durable = when_durable
         self.defaults = dict(defaults or {})
         self.files = OpenFiles(open_files)
         self.topics: dict[str, Topic] = {}
@@ -152,7 +159,9 @@ class DataDirectory:
     def _open(self, topic: Topic, number: int) -> PartitionLog:
         name = f"{topic.name}-{number}"
         checkpoint = self._checkpoints.get(name)
-        return open_partition(self.files, self.path / name, topic.name, number, topic.config, checkpoint)
+        log = open_partition(self.files, self.path / name, topic.name, number, topic.config, checkpoint)
+        log.when_durable = self._when_durable
+        return log
 
     def _add(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
@@ -261,10 +270,7 @@ class DataDirectory:
         self._save_catalog()
         renamed = []
         for log in topic.partitions:
-            for segment in log.segments:
-                segment.retired = True
-                for suffix in (".log", ".index", ".timeindex"):
-                    self.files.forget(segment.path(suffix))
+            log.delete()
             self._checkpoints.pop(log.name, None)
             target = self.path / f"{log.name}.{topic.topic_id.hex}-delete"
             os.rename(log.directory, target)

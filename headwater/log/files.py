@@ -24,7 +24,7 @@ class OpenFiles:
 
     >>> files = OpenFiles(capacity=2)
     >>> with __import__("tempfile").TemporaryDirectory() as folder:
-    ...     opened = [files.get(os.path.join(folder, name)) for name in "abc"]
+    ...     opened = [files.get(os.path.join(folder, name), create=True) for name in "abc"]
     ...     len(files), opened[0].closed
     ...     files.close()
     (2, False)
@@ -38,15 +38,15 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._open)
 
-    def get(self, path: str) -> io.FileIO:
-        """The file, opened for reading and writing, created when missing."""
+    def get(self, path: str, create: bool = False) -> io.FileIO:
+        """The file, opened for reading and writing."""
         with self._lock:
             file = self._open.get(path)
             if file is not None:
                 self._open.move_to_end(path)
                 return file
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
-        file = io.FileIO(descriptor, "r+", closefd=True)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        file = io.FileIO(os.open(path, flags, 0o644), "r+", closefd=True)
         with self._lock:
             already = self._open.get(path)
             if already is not None:
@@ -55,14 +55,6 @@ class OpenFiles:
             while len(self._open) > self._capacity:
                 self._open.popitem(last=False)
         return file
-
-    def existing(self, path: str) -> io.FileIO:
-        """The file, which has to be there."""
-        with self._lock:
-            file = self._open.get(path)
-        if file is None and not os.path.exists(path):
-            raise FileNotFoundError(path)
-        return file if file is not None else self.get(path)
 
     def forget(self, path: str) -> None:
         """Let go of a file that is about to be renamed or deleted."""

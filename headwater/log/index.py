@@ -60,7 +60,7 @@ class _SparseIndex:
         """Hand gathered entries to the file."""
         if self._pending or self._stored == 0:
             size = self.entry.size
-            descriptor = self._files.get(self.path).fileno()
+            descriptor = self._files.get(self.path, create=True).fileno()
             written = os.pwrite(descriptor, self._pending, self._stored * size)
             if written != len(self._pending):
                 raise OSError(28, "no room for an index entry", self.path)
@@ -92,7 +92,7 @@ class _SparseIndex:
             return
         self._pending.clear()
         self._stored = entries
-        os.ftruncate(self._files.get(self.path).fileno(), entries * self.entry.size)
+        os.ftruncate(self._files.get(self.path, create=True).fileno(), entries * self.entry.size)
 
 
 class OffsetIndex(_SparseIndex):

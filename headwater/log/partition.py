@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.errors import HeadwaterError, InvalidBatch, OffsetOutOfRange, StorageFailed
+from headwater.errors import HeadwaterError, InvalidBatch, OffsetOutOfRange, StorageFailed, UnknownTopic
 from headwater.log.batch import BatchHeader, Buffer, placed_prefix, read_header
 from headwater.log.config import TopicConfig
 from headwater.log.files import OpenFiles
@@ -49,6 +49,7 @@ class SyncWork:
     """What has to reach the disk before ``end_offset`` is durable. Done in another thread."""
 
     end_offset: int
+    end_bytes: int  # of all that was ever written to the partition, in this process
     files: list[io.FileIO]
     directory: Path | None = None  # new files have to be found again
     snapshot: bytes | None = None  # with it, ``end_offset`` becomes the recovery point
@@ -81,10 +82,13 @@ class PartitionLog:
         self.cleaned_offset = 0  # compacted up to here
         self.producers = Producers(f"{topic}-{partition}")
         self.failure: HeadwaterError | None = None
-        self.when_durable: Callable[[PartitionLog], None] | None = None
+        self.deleted = False
+        self.when_durable: Callable[[PartitionLog, int], None] | None = None  # told how many bytes came
         self._to_sync: list[io.FileIO] = []  # files of segments that were rolled since the last sync
         self._new_files = False
         self._since_checkpoint = 0
+        self._written_bytes = 0
+        self._durable_bytes = 0
         self._cursors: dict[int, tuple[Segment, int]] = {}
 
     def __repr__(self) -> str:
@@ -158,6 +162,7 @@ class PartitionLog:
         active.append((prefix, memoryview(batch)[16:]), size, last_offset, header.max_timestamp)
         self.next_offset = last_offset + 1
         self._since_checkpoint += size
+        self._written_bytes += size
         return base_offset
 
     def _is_full(
@@ -189,7 +194,7 @@ class PartitionLog:
             self._to_sync.append(self.files.get(old.offset_index.path))
             self._to_sync.append(self.files.get(old.time_index.path))
             new = Segment(self.files, self.directory, self.next_offset, created_ms=now_ms)
-            new.file()
+            new.create()
         except OSError as error:
             raise storage_error("start a segment of", self.name, error) from error
         self.set_segments((*self.segments, new))
@@ -206,7 +211,7 @@ class PartitionLog:
     def sync_work(self) -> SyncWork:
         """What to sync so that all that is written now is durable."""
         active = self.active
-        work = SyncWork(self.next_offset, [*self._to_sync, active.file()])
+        work = SyncWork(self.next_offset, self._written_bytes, [*self._to_sync, active.file()])
         self._to_sync.clear()
         if self._new_files:
             work.directory = self.directory
@@ -234,8 +239,10 @@ class PartitionLog:
             self._drop_old_snapshots()
         if work.end_offset > self.durable_offset:
             self.durable_offset = work.end_offset
+            new_bytes = work.end_bytes - self._durable_bytes
+            self._durable_bytes = work.end_bytes
             if self.when_durable is not None:
-                self.when_durable(self)
+                self.when_durable(self, new_bytes)
 
     def sync_failed(self, error: OSError) -> None:
         """The disk may or may not have what was written: take no more until recovery has looked."""
@@ -261,6 +268,15 @@ class PartitionLog:
         """Two stay: were the newest unreadable, recovery would start from the one before."""
         for _, path in self.snapshots()[:-2]:
             path.unlink(missing_ok=True)
+
+    def delete(self) -> None:
+        """Take no more; the caller removes the directory."""
+        self.deleted = True
+        self.failure = UnknownTopic("use", self.name, "it was deleted")
+        for segment in self.segments:
+            segment.retired = True
+            for suffix in (".log", ".index", ".timeindex"):
+                self.files.forget(segment.path(suffix))
 
     def close(self) -> None:
         """Finish the indexes, sync, and leave a snapshot, so that the next open reads nothing."""
@@ -297,7 +313,8 @@ class PartitionLog:
             try:
                 return self._read(offset, max_bytes, end_offset, at_least_one, may_block)
             except (Retired, FileNotFoundError):
-                continue
+                if self.deleted:
+                    raise UnknownTopic("read", self.name, "it was deleted") from None
 
     def _read(
         self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool, may_block: bool
@@ -334,6 +351,26 @@ class PartitionLog:
             except (StopIteration, RuntimeError):  # another thread was here first
                 pass
         cursors[offset] = (segment, position)
+
+    # -- forgetting ------------------------------------------------------------------------------
+
+    def move_start(self, offset: int) -> None:
+        """Let the partition start at ``offset``; what lies before is not served any more."""
+        if offset > self.start_offset:
+            self.start_offset = min(offset, self.durable_offset)
+            self.cleaned_offset = max(self.cleaned_offset, self.start_offset)
+            self.producers.start_moved(self.start_offset)
+
+    def drop_segments(self, count: int) -> tuple[Segment, ...]:
+        """Take the first ``count`` segments out; their files are the caller's to remove."""
+        dropped = self.segments[:count]
+        self.set_segments(self.segments[count:])
+        self.move_start(self.segments[0].base_offset)
+        for segment in dropped:
+            segment.retired = True
+            for suffix in (".log", ".index", ".timeindex"):
+                self.files.forget(segment.path(suffix))
+        return dropped
 
     # -- finding by time --------------------------------------------------------------------------
 

@@ -2,14 +2,15 @@
 
 After a clean shutdown nothing is read. After a crash the log is walked from the newest producer snapshot on
 (it is written only when log and indexes before it are synced), every checksum checked: indexes and producer
-state are made again from the batches, and a torn tail (a batch that was being written) is cut off. Damage with
-right batches behind it is no torn tail: it stays where it is, is reported with file and position, is never
-served, and what follows it remains readable.
+state are made again from the batches, and a torn tail (a batch that was being written) is cut off. Damage
+that has right batches behind it is no torn tail: it stays where it is, is reported with file and position, is
+never served, and what follows it remains readable.
 """
 
 import contextlib
 import logging
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def open_partition(
     segments = _load_segments(files, directory) if existed else []
     if not segments:
         segments = [Segment(files, directory, checkpoint.start_offset, created_ms=_now_ms())]
-        segments[0].file()
+        segments[0].create()
     log.set_segments(tuple(segments))
     log.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
     log.cleaned_offset = max(checkpoint.cleaned_offset, log.start_offset)
@@ -83,7 +84,9 @@ def _load_segments(files: OpenFiles, directory: Path) -> list[Segment]:
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, suffix = os.path.splitext(entry.name)
-            if suffix in (".deleted", ".cleaned", ".swap", ".tmp"):
+            if entry.is_dir():
+                shutil.rmtree(entry.path, ignore_errors=True)  # of a compaction that did not finish
+            elif suffix in (".deleted", ".cleaned", ".swap", ".tmp"):
                 os.unlink(entry.path)
             elif suffix in SEGMENT_SUFFIXES and stem.isdigit():
                 sizes.setdefault(int(stem), {})[suffix] = entry.stat()

@@ -66,6 +66,7 @@ class Segment:
     >>> from headwater.log.batch import assemble
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     segment = Segment(OpenFiles(), Path(folder), base_offset=5)
+    ...     segment.create()
     ...     batch = assemble(b"opaque", record_count=2, base_offset=5, max_timestamp=99)
     ...     segment.append((batch,), len(batch), last_offset=6, max_timestamp=99)
     ...     bytes(segment.read(segment.locate(6), max_bytes=1 << 20, end_offset=7).data) == batch
@@ -117,6 +118,10 @@ class Segment:
     def path(self, suffix: str) -> str:
         """The file of this segment with that suffix."""
         return os.path.join(self.directory, f"{self.base_offset:020d}{suffix}")
+
+    def create(self) -> None:
+        """Make the log file, empty."""
+        self._files.get(self.log_path, create=True)
 
     def file(self) -> io.FileIO:
         """The log file, opened. Hold on to it while using its descriptor."""

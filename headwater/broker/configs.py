@@ -1,0 +1,262 @@
+"""Settings of topics and of the broker: describe and alter."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.broker.apis import serve
+from headwater.broker.context import RequestContext
+from headwater.broker.messages import ErrorCode, Fields, error
+from headwater.broker.settings import PROPERTIES
+from headwater.errors import HeadwaterError, InvalidConfig
+from headwater.log.config import BY_BROKER_NAME, SETTINGS, Kind, Setting
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+FROM_TOPIC, FROM_BROKER, FROM_DEFAULT = 1, 4, 5
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+# -- describing ----------------------------------------------------------------------------------------
+
+
+def describe_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """The settings in force, where each comes from, and what it would be otherwise."""
+    results = []
+    for resource in request.resources:
+        result: dict[str, Any] = {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "configs": (),
+        }
+        try:
+            configs = _describe(broker, resource.resource_type, resource.resource_name)
+            wanted = resource.configuration_keys
+            # An empty list means all of them, too: old clients send it for null.
+            if wanted:
+                configs = [config for config in configs if config["name"] in wanted]
+            for config in configs:
+                if not getattr(request, "include_synonyms", False):
+                    config["synonyms"] = ()
+                if not getattr(request, "include_documentation", False):
+                    config["documentation"] = None
+            result["configs"] = configs
+        except HeadwaterError as fault:
+            result |= {"error_code": error(fault.kafka_code), "error_message": str(fault)}
+        results.append(result)
+    return {"results": results}
+
+
+def _describe(broker: "Broker", kind: int, name: str) -> list[dict[str, Any]]:
+    if kind == TOPIC:
+        topic = broker.directory.topic(name)
+        return [_topic_setting(broker, setting, topic.overrides) for setting in SETTINGS.values()]
+    if kind == BROKER:
+        if name not in ("", str(broker.directory.node_id)):
+            raise _Unknown("describe", f"broker {name}", f"this is broker {broker.directory.node_id}")
+        return _broker_settings(broker) if name else []
+    if kind in (BROKER_LOGGER, GROUP, CLIENT_METRICS):
+        return []
+    raise _Unknown("describe", f"resource {name}", f"resources of type {kind} have no settings here")
+
+
+class _Unknown(HeadwaterError):
+    """A resource that has no settings."""
+
+    kafka_code = ErrorCode.invalid_request
+    next_step = "Name a topic or the broker."
+
+
+def _topic_setting(broker: "Broker", setting: Setting, overrides: Mapping[str, str]) -> dict[str, Any]:
+    synonyms = []
+    if setting.name in overrides:
+        synonyms.append({"name": setting.name, "value": overrides[setting.name], "source": FROM_TOPIC})
+    if setting.name in broker.directory.defaults:
+        value = broker.directory.defaults[setting.name]
+        synonyms.append({"name": setting.broker_name, "value": value, "source": FROM_BROKER})
+    default_name = setting.broker_name or setting.name
+    synonyms.append({"name": default_name, "value": setting.default, "source": FROM_DEFAULT})
+    return {
+        "name": setting.name,
+        "value": synonyms[0]["value"],
+        "read_only": False,
+        "is_default": synonyms[0]["source"] == FROM_DEFAULT,
+        "config_source": synonyms[0]["source"],
+        "is_sensitive": False,
+        "synonyms": synonyms,
+        "config_type": setting.kind.value,
+        "documentation": setting.doc,
+    }
+
+
+def _broker_settings(broker: "Broker") -> list[dict[str, Any]]:
+    fixed = {
+        "node.id": str(broker.directory.node_id),
+        "log.dirs": str(broker.directory.path),
+        "advertised.listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
+        "listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
+    }
+    settings = [_broker_setting(name, value, FROM_BROKER, Kind.STRING, "") for name, value in fixed.items()]
+    for name, setting in PROPERTIES.items():
+        value = broker.settings.text(name)
+        source = FROM_DEFAULT if value == setting.default else FROM_BROKER
+        settings.append(_broker_setting(name, value, source, setting.kind, setting.doc))
+    for name, setting in BY_BROKER_NAME.items():
+        given = broker.directory.defaults.get(setting.name)
+        source = FROM_DEFAULT if given is None else FROM_BROKER
+        value = setting.default if given is None else given
+        settings.append(_broker_setting(name, value, source, setting.kind, setting.doc))
+    return settings
+
+
+def _broker_setting(name: str, value: str, source: int, kind: Kind, doc: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": True,
+        "is_default": source == FROM_DEFAULT,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": value, "source": source}],
+        "config_type": kind.value,
+        "documentation": doc,
+    }
+
+
+def topic_config_fields(broker: "Broker", overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The settings of a topic as CreateTopics answers them."""
+    return [_topic_setting(broker, setting, overrides) for setting in SETTINGS.values()]
+
+
+def list_config_resources(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """The resources that have settings; version 0 asks for client metrics, of which there are none."""
+    wanted = set(getattr(request, "resource_types", ()))
+    if context.version == 0:
+        wanted = {CLIENT_METRICS}
+    elif not wanted:
+        wanted = {TOPIC, BROKER, BROKER_LOGGER}
+    resources = []
+    if TOPIC in wanted:
+        resources += [{"resource_name": name, "resource_type": TOPIC} for name in broker.directory.topics]
+    node = str(broker.directory.node_id)
+    resources += [
+        {"resource_name": node, "resource_type": kind} for kind in (BROKER, BROKER_LOGGER) if kind in wanted
+    ]
+    return {"error_code": ErrorCode.none, "config_resources": resources}
+
+
+# -- altering ------------------------------------------------------------------------------------------
+
+
+async def alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """Replace all settings of topics."""
+    responses = []
+    for resource in request.resources:
+        wanted = {config.name: config.value for config in resource.configs if config.value is not None}
+        responses.append(await _alter(broker, resource, wanted, request.validate_only))
+    return {"responses": responses}
+
+
+async def incremental_alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """Change single settings of topics."""
+    responses = []
+    for resource in request.resources:
+        try:
+            topic = _alterable(broker, resource)
+            wanted = apply_changes(
+                topic.overrides,
+                ((config.name, config.config_operation, config.value) for config in resource.configs),
+                broker.directory.defaults,
+            )
+        except HeadwaterError as fault:
+            responses.append(_altered(resource, fault))
+            continue
+        responses.append(await _alter(broker, resource, wanted, request.validate_only))
+    return {"responses": responses}
+
+
+def apply_changes(
+    overrides: Mapping[str, str],
+    changes: Iterable[tuple[str, int, str | None]],
+    defaults: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """``overrides`` after set, delete, append and subtract.
+
+    >>> apply_changes({"cleanup.policy": "delete"}, [("cleanup.policy", APPEND, "compact")])
+    {'cleanup.policy': 'delete,compact'}
+    """
+    changed = dict(overrides)
+    seen: set[str] = set()
+    for name, operation, value in changes:
+        if name in seen:
+            raise InvalidConfig("alter", name, "the request changes it twice")
+        seen.add(name)
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfig("alter", name, "no topic setting has this name")
+        if operation == DELETE:
+            changed.pop(name, None)
+            continue
+        if value is None:
+            raise InvalidConfig("alter", name, "there is no value to set")
+        if operation == SET:
+            changed[name] = value
+        elif operation in (APPEND, SUBTRACT) and setting.kind is Kind.LIST:
+            current = changed.get(name, (defaults or {}).get(name, setting.default))
+            items = list(setting.parse(current))
+            for item in (part.strip() for part in value.split(",")):
+                if operation == APPEND and item not in items:
+                    items.append(item)
+                elif operation == SUBTRACT and item in items:
+                    items.remove(item)
+            changed[name] = ",".join(items)
+        else:
+            raise InvalidConfig("alter", name, f"operation {operation} does not fit a {setting.kind.name}")
+    return changed
+
+
+def _alterable(broker: "Broker", resource: Any) -> Any:
+    if resource.resource_type != TOPIC:
+        raise _Fixed("alter", f"resource {resource.resource_name!r}", "only topics have settings that change")
+    return broker.directory.topic(resource.resource_name)
+
+
+class _Fixed(HeadwaterError):
+    """Settings that are given when the broker starts."""
+
+    kafka_code = ErrorCode.invalid_request
+    next_step = "Give broker properties at start: headwater broker --set KEY=VALUE."
+
+
+async def _alter(
+    broker: "Broker", resource: Any, wanted: dict[str, str], validate_only: bool
+) -> dict[str, Any]:
+    try:
+        _alterable(broker, resource)
+        for name, value in wanted.items():
+            if name not in SETTINGS:
+                raise InvalidConfig("alter", name, "no topic setting has this name")
+            SETTINGS[name].parse(value)
+        if not validate_only:
+            await broker.change_catalog(broker.directory.set_config, resource.resource_name, wanted)
+    except HeadwaterError as fault:
+        return _altered(resource, fault)
+    return _altered(resource, None)
+
+
+def _altered(resource: Any, fault: HeadwaterError | None) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none if fault is None else error(fault.kafka_code),
+        "error_message": None if fault is None else str(fault),
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+serve(32, 1, 4, describe_configs)
+serve(33, 0, 2, alter_configs)
+serve(44, 0, 1, incremental_alter_configs)
+serve(74, 0, 1, list_config_resources)

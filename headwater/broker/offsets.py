@@ -1,0 +1,131 @@
+"""Offsets of partitions: by position or by time, by leader epoch, and deleting what lies before one."""
+
+from typing import TYPE_CHECKING, Any
+
+from headwater.broker.apis import serve
+from headwater.broker.context import RequestContext
+from headwater.broker.messages import ErrorCode, Fields, error
+from headwater.errors import HeadwaterError
+from headwater.log.partition import PartitionLog
+
+if TYPE_CHECKING:
+    from headwater.broker.broker import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+READ_COMMITTED = 1
+NOWHERE = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+
+
+async def list_offsets(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """Offsets by name (earliest, latest, latest in time) or by timestamp."""
+    committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        partitions = [
+            await _list(broker, topic.name, partition, committed, context.version)
+            for partition in topic.partitions
+        ]
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _list(
+    broker: "Broker", topic: str, partition: Any, committed: bool, version: int
+) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "partition_index": partition.partition_index,
+        "error_code": ErrorCode.none,
+        **NOWHERE,
+    }
+    log = broker.find_log(topic, partition.partition_index)
+    if log is None:
+        return result | {"error_code": ErrorCode.unknown_topic_or_partition}
+    if getattr(partition, "current_leader_epoch", -1) > 0:
+        return result | {"error_code": ErrorCode.unknown_leader_epoch}
+    end = log.end_for(committed)
+    wanted = partition.timestamp
+    if wanted == LATEST:
+        return result | {"offset": end, "leader_epoch": 0}
+    if wanted in (EARLIEST, EARLIEST_LOCAL):
+        return result | {"offset": log.start_offset, "leader_epoch": 0}
+    if wanted in (LATEST_TIERED, EARLIEST_PENDING):
+        return result  # nothing is ever stored elsewhere
+    if wanted < EARLIEST_PENDING or (wanted == MAX_TIMESTAMP and version < 7):
+        return result | {"error_code": ErrorCode.unsupported_version}
+    try:
+        found = await broker.loop.run_in_executor(broker.readers, _find, log, wanted, end)
+    except HeadwaterError as fault:
+        return result | {"error_code": error(fault.kafka_code)}
+    if found is None:
+        return result
+    return result | {"offset": found[0], "timestamp": found[1], "leader_epoch": 0}
+
+
+def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | None:
+    if timestamp == MAX_TIMESTAMP:
+        return log.find_latest_time(end)
+    return log.find_time(timestamp, end)
+
+
+def offset_for_leader_epoch(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """Where a leader's epoch ends. There is one epoch: nothing that was shown is ever taken back."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            log = broker.find_log(topic.topic, partition.partition)
+            result: dict[str, Any] = {
+                "partition": partition.partition,
+                "error_code": ErrorCode.none,
+                "leader_epoch": -1,
+                "end_offset": -1,
+            }
+            if log is None:
+                result["error_code"] = ErrorCode.unknown_topic_or_partition
+            elif getattr(partition, "current_leader_epoch", -1) > 0:
+                result["error_code"] = ErrorCode.unknown_leader_epoch
+            elif partition.leader_epoch == 0:
+                result |= {"leader_epoch": 0, "end_offset": log.next_offset}
+            partitions.append(result)
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def delete_records(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """Make partitions start later; -1 means at their end."""
+    topics = []
+    moved = False
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            result: dict[str, Any] = {
+                "partition_index": partition.partition_index,
+                "low_watermark": -1,
+                "error_code": ErrorCode.none,
+            }
+            log = broker.find_log(topic.name, partition.partition_index)
+            if log is None:
+                result["error_code"] = ErrorCode.unknown_topic_or_partition
+            elif broker.is_internal(topic.name):
+                result["error_code"] = ErrorCode.invalid_topic_exception
+            elif log.config.compact and not log.config.delete:
+                result["error_code"] = ErrorCode.policy_violation
+            else:
+                offset = log.durable_offset if partition.offset == -1 else partition.offset
+                if not 0 <= offset <= log.durable_offset:
+                    result["error_code"] = ErrorCode.offset_out_of_range
+                else:
+                    log.move_start(offset)
+                    result["low_watermark"] = log.start_offset
+                    moved = True
+            partitions.append(result)
+        topics.append({"name": topic.name, "partitions": partitions})
+    if moved:
+        await broker.save_checkpoint()
+        broker.housekeeping.look_soon()
+    return {"topics": topics}
+
+
+serve(2, 1, 10, list_offsets)
+serve(21, 0, 2, delete_records)
+serve(23, 2, 4, offset_for_leader_epoch)

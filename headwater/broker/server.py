@@ -1,0 +1,59 @@
+"""Running a broker: listen, say so, serve until told to stop."""
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import suppress
+
+from headwater.broker import cluster, configs, group_apis, metadata, offsets, topics  # noqa: F401 (APIs)
+from headwater.broker.broker import Broker
+from headwater.broker.connection import Connection
+from headwater.broker.settings import BrokerSettings
+from headwater.broker.transactions import handlers  # noqa: F401
+from headwater.errors import AddressInUse
+
+logger = logging.getLogger("headwater.broker")
+
+# The thread that waits for the disk must get its turn soon after the disk is done.
+SWITCH_INTERVAL = 0.0005
+
+
+def run(settings: BrokerSettings) -> None:
+    """Run a broker in this process until SIGTERM or Ctrl-C."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_serve(settings))
+    else:
+        uvloop.run(_serve(settings))
+
+
+async def _serve(settings: BrokerSettings) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(settings, loop)
+    await broker.start()
+    try:
+        server = await loop.create_server(
+            lambda: Connection(broker), settings.host, settings.port, backlog=1024, reuse_address=True
+        )
+    except OSError as error:
+        await broker.stop()
+        where = f"{settings.host}:{settings.port}"
+        raise AddressInUse("listen at", where, (error.strerror or str(error)).lower()) from error
+    broker.port = server.sockets[0].getsockname()[1]
+    print(f"headwater broker ready at {broker.host}:{broker.port} (data {settings.data})", flush=True)
+    await stop.wait()
+    logger.info("stopping")
+    server.close()
+    await broker.stop()
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(server.wait_closed(), 1)
+    logger.info("stopped")
