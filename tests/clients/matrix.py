@@ -23,6 +23,7 @@ class Client:
     null_records: bool = True  # whether it can write a record with neither key nor value
     transactions: bool = True
     groups: Sequence[tuple[str, str]] = ()  # protocol and assignor
+    static: bool = True  # whether it has group.instance.id
     fenced: Sequence[str] = ()  # its names for "a newer producer has this transactional.id"
     lacks: frozenset[str] = field(default_factory=frozenset)  # commands that it cannot do
 
