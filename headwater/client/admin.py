@@ -245,12 +245,17 @@ class Admin:
                 wanted, isolation_level=isolation, request_timeout=REQUEST_SECONDS
             ),
         )
-        return {
-            (partition.topic, partition.partition): self._result(
-                future, "read the offsets of", f"{partition.topic}-{partition.partition}"
-            ).offset
-            for partition, future in futures.items()
-        }
+        found: dict[tuple[str, int], int] = {}
+        for partition, future in futures.items():
+            place = (partition.topic, partition.partition)
+            try:
+                found[place] = self._result(future, "read the offsets of", f"{place[0]}-{place[1]}").offset
+            except UnknownTopic as error:
+                cause = "there is no such topic or partition"
+                raise UnknownTopic(
+                    error.operation, error.subject, cause, "See `headwater topics list`."
+                ) from error
+        return found
 
     # -- futures -----------------------------------------------------------------------------------
 
@@ -278,9 +283,7 @@ class Admin:
 
     def _explain(self, error: KafkaException, operation: str, subject: str) -> HeadwaterError:
         fault = in_words(error, operation, subject)
-        if isinstance(fault, UnknownTopic):
-            return self.unknown_topic(operation, subject)
-        return fault
+        return self.unknown_topic(operation, subject) if isinstance(fault, UnknownTopic) else fault
 
     def unknown_topic(self, operation: str, name: str) -> UnknownTopic:
         """The error for a topic that is not there; it names the topics that look like it."""

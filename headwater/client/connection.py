@@ -33,6 +33,7 @@ class Connection:
         """The configuration of a client: ``defaults`` give way to the properties, ``forced`` do not."""
         return {
             "client.id": "headwater",
+            "reconnect.backoff.max.ms": 2000,  # notice a broker that came back sooner than the default, 10 s
             **(defaults or {}),
             **self.properties,
             "bootstrap.servers": self.bootstrap,

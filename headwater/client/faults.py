@@ -46,6 +46,7 @@ _KINDS: dict[int, type[HeadwaterError]] = {
     KafkaError.UNKNOWN_TOPIC_ID: UnknownTopic,
     KafkaError._UNKNOWN_TOPIC: UnknownTopic,
     KafkaError._UNKNOWN_PARTITION: UnknownTopic,
+    KafkaError._NOENT: UnknownTopic,  # of an offset request: no broker leads such a partition
     KafkaError.TOPIC_ALREADY_EXISTS: TopicExists,
     KafkaError.TOPIC_EXCEPTION: InvalidTopic,
     KafkaError.INVALID_CONFIG: InvalidConfig,

@@ -19,7 +19,8 @@ PartitionId = tuple[str, int]
 BATCH = 5_000
 IDLE_SECONDS = 0.25
 OUTAGE_SECONDS = 20.0  # a bounded read gives up after so long without a broker
-NEW_PARTITIONS_SECONDS = 5.0
+LOOK_SECONDS = 5.0
+GONE = "it is not there any more"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Stream:
         if error.code() == KafkaError._PARTITION_EOF:
             self._reached(message.topic() or "", message.partition() or 0, message.offset() or 0)
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
-            raise UnknownTopic("read", message.topic() or "the topic", "it is not there any more")
+            raise UnknownTopic("read", message.topic() or "the topic", GONE)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             subject = f"{message.topic()}-{message.partition()}"
             cause = f"offset {message.offset()} is not in the log (any more)"
@@ -202,7 +203,8 @@ class Reader(Stream):
         options = {"group.id": "headwater-reader", "auto.offset.reset": "error"}
         super().__init__(connection, options, isolation=isolation, to_end=to_end, on_outage=on_outage)
         self._assigned = set(positions)
-        self._next_look = time.monotonic() + NEW_PARTITIONS_SECONDS
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._missing: dict[str, int] = {}  # how often in a row a topic was not there
         self.consumer.assign([TopicPartition(*partition, offset) for partition, offset in positions.items()])
 
     def _choose(self, admin: Admin, partitions: list[int] | None) -> list[PartitionId]:
@@ -231,15 +233,22 @@ class Reader(Stream):
     def batches(self, idle: float = IDLE_SECONDS) -> Iterator[list[Message]]:
         for batch in super().batches(idle):
             yield batch
-            if self._all_partitions and not self.to_end and time.monotonic() >= self._next_look:
-                self._take_new_partitions()
+            if time.monotonic() >= self._next_look:
+                self._look_at_topics()
 
-    def _take_new_partitions(self) -> None:
-        self._next_look = time.monotonic() + NEW_PARTITIONS_SECONDS
+    def _look_at_topics(self) -> None:
+        """librdkafka does not say that an assigned topic was deleted, nor that it has more partitions now."""
+        self._next_look = time.monotonic() + LOOK_SECONDS
         try:
             known = self.consumer.list_topics(timeout=1.0).topics
         except KafkaException:
             return  # the broker is away; later then
+        for topic in self._topics:
+            self._missing[topic] = 0 if topic in known else self._missing.get(topic, 0) + 1
+            if self._missing[topic] > 1:
+                raise UnknownTopic("read", topic, GONE)
+        if not self._all_partitions or self.to_end:
+            return
         found = {
             (topic, number)
             for topic in self._topics
