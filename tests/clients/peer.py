@@ -35,7 +35,9 @@ A process of its own is what lets a test kill a group member as a crash would. T
 ``delete_topic``    topic
 ``topics``                                                        their names
 ``groups``                                                        their names
-``group``           group                                         state and client ids of the members
+``group``           group                                         ``state``, client ids of its ``members`` and
+                                                                  (the reference) how many partitions each
+                                                                  has ``held``
 ``delete_group``    group
 ``reset``                                                         leaves the group, closes the transactional
                                                                   producer: ready for another test

@@ -74,7 +74,7 @@ def test_members_join_leave_and_die(
     wait_for_shares([first, second], topic)
     wait_for_records([first, second], write(1))
     described = reference.ask("group", group=group)
-    assert described == {"state": "STABLE", "members": ["first", "second"]}
+    assert described == {"state": "STABLE", "members": ["first", "second"], "held": [2, 2]}
     first.ask("commit")
     second.ask("commit")
 
@@ -96,7 +96,7 @@ def test_members_join_leave_and_die(
     first.ask("leave")
     until(
         lambda: reference.ask("group", group=group),
-        lambda seen: seen == {"state": "EMPTY", "members": []},
+        lambda seen: seen == {"state": "EMPTY", "members": [], "held": []},
         "the group is empty",
     )
 

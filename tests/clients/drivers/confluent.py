@@ -278,7 +278,11 @@ class Confluent(Driver):
 
     def group(self, group: str) -> Json:
         described = self.admin.describe_consumer_groups([group])[group].result(TIMEOUT)
-        return {"state": described.state.name, "members": sorted(one.client_id for one in described.members)}
+        return {
+            "state": described.state.name,
+            "members": sorted(one.client_id for one in described.members),
+            "held": sorted(len(one.assignment.topic_partitions) for one in described.members),
+        }
 
     def delete_group(self, group: str) -> None:
         self.admin.delete_consumer_groups([group])[group].result(TIMEOUT)
