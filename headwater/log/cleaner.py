@@ -120,9 +120,10 @@ def clean_partition(log: PartitionLog, now_ms: int) -> Swap | None:
     map_end = min(offset_map.latest_offset + 1, end)
     if map_end <= dirty_start:
         return None
+    transactions = CleanedTransactions(aborted)
     cleaner = Cleaner(
         offset_map,
-        CleanedTransactions(aborted),
+        transactions,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         last_records=_last_records(log),
@@ -133,7 +134,7 @@ def clean_partition(log: PartitionLog, now_ms: int) -> Swap | None:
     work.mkdir()
     try:
         groups = [
-            _clean_group(log, work, group, cleaner)
+            _clean_group(log, work, group, cleaner, transactions)
             for group in _groups(log, [s for s in segments[:-1] if s.base_offset < map_end])
         ]
         for group in groups:
@@ -186,7 +187,11 @@ def _groups(log: PartitionLog, segments: list[Segment]) -> Iterator[list[Segment
 
 
 def _clean_group(
-    log: PartitionLog, work: Path, group: list[Segment], cleaner: Cleaner[AbortedTransaction]
+    log: PartitionLog,
+    work: Path,
+    group: list[Segment],
+    cleaner: Cleaner,
+    transactions: CleanedTransactions[AbortedTransaction],
 ) -> _Group:
     new = Segment(log.files, work, group[0].base_offset, created_ms=group[-1].created_ms)
     new.create()
@@ -194,7 +199,7 @@ def _clean_group(
         for batch in cleaner.clean_all(_batches(old)):
             header = read_header(batch)
             new.append((batch,), len(batch), header.last_offset, header.max_timestamp)
-    for aborted in cleaner.transactions.take_retained():
+    for aborted in transactions.take_retained():
         new.add_aborted(aborted)
     new.seal()
     for suffix in SEGMENT_SUFFIXES:
