@@ -98,6 +98,8 @@ def _zero(primitive: Any) -> Any:
             return NO_TIME
         if issubclass(primitive, uuid.UUID):
             return None
+        if dataclasses.is_dataclass(primitive):
+            return shape(primitive, {})
         for kind, zero in ((str, ""), (bool, False), (int, 0), (bytes, b""), (float, 0.0)):
             if issubclass(primitive, kind):
                 return zero
