@@ -32,14 +32,22 @@ from headwater.errors import (
     UnknownTopic,
 )
 from headwater.log.config import TopicConfig, check_overrides
-from headwater.log.files import OpenFiles, replace_file, sync_directories, sync_directory
-from headwater.log.partition import PartitionLog
+from headwater.log.files import (
+    CAN_SYNC_FILE_SYSTEM,
+    OpenFiles,
+    replace_file,
+    sync_directories,
+    sync_directory,
+    sync_file_system,
+)
+from headwater.log.partition import PartitionLog, SyncWork, do_sync_work, write_snapshot
 from headwater.log.recovery import Checkpoint, open_partition
 
 logger = logging.getLogger("headwater.log")
 
 CATALOG_VERSION = 1
 LARGEST_PARTITION_COUNT = 10_000
+MANY = 4  # files, from which on syncing their file system is quicker
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -138,6 +146,7 @@ class DataDirectory:
             for number in range(entry["partitions"]):
                 topic.partitions.append(self._open(topic, number))
             self._add(topic)
+        self._sync_recovered()
         self._remove_deleted()
         self._report_strays()
         if self._checkpoints:
@@ -175,14 +184,56 @@ class DataDirectory:
 
     def close(self) -> None:
         """Sync and close every partition, so that the next open needs no recovery."""
-        for log in self.partitions():
-            try:
-                log.close()
-            except OSError as error:
-                log.sync_failed(error)
+        self._sync_closing()
         self.checkpoint(clean=True)
         self.files.close()
         os.close(self._lock)
+
+    def _sync_closing(self) -> None:
+        """Sync all partitions: each by itself, or by syncing their file system when they are many."""
+        works: list[tuple[PartitionLog, SyncWork]] = []
+        for log in self.partitions():
+            try:
+                work = log.closing_work()
+                if work is not None:
+                    works.append((log, work))
+            except OSError as error:
+                log.sync_failed(error)
+        together = CAN_SYNC_FILE_SYSTEM and len(works) >= MANY
+        try:
+            if together:
+                self._sync_file_system()
+        except OSError:
+            together = False
+        for log, work in works:
+            try:
+                if together:
+                    write_snapshot(work, sync=False)
+                else:
+                    do_sync_work(work)
+                log.synced(work)
+            except OSError as error:
+                log.sync_failed(error)
+        if together:
+            self._sync_file_system()
+
+    def _sync_file_system(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            sync_file_system(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _sync_recovered(self) -> None:
+        """What recovery found may be in memory only; readers will be shown it, so it has to be durable."""
+        recovered = [log for log in self.partitions() if log.needs_sync]
+        if CAN_SYNC_FILE_SYSTEM and len(recovered) >= MANY:
+            self._sync_file_system()
+        else:
+            for log in recovered:
+                log.sync()
+        for log in recovered:
+            log.needs_sync = False
 
     # -- topics -----------------------------------------------------------------------------------
 

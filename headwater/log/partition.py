@@ -24,7 +24,7 @@ from typing import NamedTuple
 from headwater.errors import HeadwaterError, InvalidBatch, OffsetOutOfRange, StorageFailed, UnknownTopic
 from headwater.log.batch import BatchHeader, Buffer, placed_prefix, read_header
 from headwater.log.config import TopicConfig
-from headwater.log.files import OpenFiles
+from headwater.log.files import OpenFiles, sync_directory
 from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, find_by_timestamp, max_timestamp_record, read_control
 from headwater.log.scan import Damage, scan
@@ -83,6 +83,7 @@ class PartitionLog:
         self.producers = Producers(f"{topic}-{partition}")
         self.failure: HeadwaterError | None = None
         self.deleted = False
+        self.needs_sync = False  # recovered from what a crash left, perhaps in the page cache only
         self.when_durable: Callable[[PartitionLog, int], None] | None = None  # told how many bytes came
         self._to_sync: list[io.FileIO] = []  # files of segments that were rolled since the last sync
         self._new_files = False
@@ -278,15 +279,22 @@ class PartitionLog:
             for suffix in (".log", ".index", ".timeindex"):
                 self.files.forget(segment.path(suffix))
 
+    def closing_work(self) -> SyncWork | None:
+        """Finish the indexes; what to bring to the disk so that the next open reads nothing, if anything."""
+        if self.failure is not None:
+            return None
+        self.active.seal()
+        if self.next_offset != self.recovery_offset or not self.snapshot_path(self.next_offset).exists():
+            self._since_checkpoint = CHECKPOINT_BYTES
+            return self.sync_work()
+        return self.sync_work() if self.is_dirty else None
+
     def close(self) -> None:
-        """Finish the indexes, sync, and leave a snapshot, so that the next open reads nothing."""
-        if self.failure is None:
-            self.active.seal()
-            self._since_checkpoint = 0
-            if self.next_offset != self.recovery_offset or not self.snapshot_path(self.next_offset).exists():
-                self._since_checkpoint = CHECKPOINT_BYTES
-            if self.is_dirty or self._since_checkpoint:
-                self.sync()
+        """Bring everything to the disk, with a snapshot, so that the next open reads nothing."""
+        work = self.closing_work()
+        if work is not None:
+            do_sync_work(work)
+            self.synced(work)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -422,19 +430,22 @@ def finish_sync_work(work: SyncWork) -> None:
     """The rest of ``work`` once its log files are synced: indexes, the snapshot, the directory."""
     for file in work.index_files:
         os.fdatasync(file.fileno())
-    if work.snapshot is not None and work.snapshot_path is not None:
-        descriptor = os.open(work.snapshot_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            os.write(descriptor, work.snapshot)
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+    write_snapshot(work, sync=True)
     if work.directory is not None:
-        descriptor = os.open(work.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(work.directory)
+
+
+def write_snapshot(work: SyncWork, sync: bool) -> None:
+    """The snapshot of ``work``, if it has one; only when all that it stands for is on the disk."""
+    if work.snapshot is None or work.snapshot_path is None:
+        return
+    descriptor = os.open(work.snapshot_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.write(descriptor, work.snapshot)
+        if sync:
+            os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def now_ms() -> int:

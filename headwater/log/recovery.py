@@ -49,7 +49,8 @@ def open_partition(
 ) -> PartitionLog:
     """The partition in ``directory``, made when missing, recovered when it was not closed.
 
-    A new directory is durable only after the caller has synced it and its parent.
+    The caller makes it durable: a new directory and its parent; what recovery found (``needs_sync``), which
+    may be in memory only, before anybody reads it.
     """
     checkpoint = checkpoint or Checkpoint()
     log = PartitionLog(files, directory, topic, partition, config)
@@ -164,7 +165,7 @@ def _recover(log: PartitionLog) -> None:
         expected = _recover_segment(log, segment, position, expected, is_last)
     log.next_offset = expected
     log.recovery_offset = start
-    log.sync()
+    log.needs_sync = True
 
 
 def _segment_of(log: PartitionLog, offset: int) -> int:
