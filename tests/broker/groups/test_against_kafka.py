@@ -1,0 +1,116 @@
+"""The same conversations with Apache Kafka and with our coordinator: the answers must be the same."""
+
+import asyncio
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.groups.calling import Caller, InProcess, OverTheWire
+from tests.broker.groups.scenarios import SCENARIOS
+from tests.broker.groups.script import Script
+from tests.broker.groups.virtual_time import run
+from tests.broker.groups.world import SETTINGS, World
+from tests.support.servers import ApacheKafka
+
+TOPICS = {"alpha": 3, "beta": 2, "gamma": 1}
+_numbers = itertools.count(1)
+
+Scenario = Callable[[Script], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[ApacheKafka]:
+    """Apache Kafka with the settings of our coordinator in these tests."""
+    config = {
+        "group.initial.rebalance.delay.ms": str(SETTINGS.initial_rebalance_delay_ms),
+        "group.min.session.timeout.ms": str(SETTINGS.min_session_timeout_ms),
+        "group.consumer.min.session.timeout.ms": str(SETTINGS.consumer_session_timeout_ms),
+        "group.consumer.session.timeout.ms": str(SETTINGS.consumer_session_timeout_ms),
+        "group.consumer.min.heartbeat.interval.ms": str(SETTINGS.consumer_heartbeat_interval_ms),
+        "group.consumer.heartbeat.interval.ms": str(SETTINGS.consumer_heartbeat_interval_ms),
+        "offsets.topic.num.partitions": "1",
+        "unstable.api.versions.enable": "true",  # topic ids in offset requests
+    }
+    with ApacheKafka(config=config) as server:
+        asyncio.run(_prepare(server.port))
+        yield server
+
+
+async def _prepare(port: int) -> None:
+    """Topics, and a group coordinator that is ready."""
+    call = OverTheWire(port)
+    topics = [
+        {"name": name, "num_partitions": size, "replication_factor": 1, "assignments": (), "configs": ()}
+        for name, size in TOPICS.items()
+    ]
+    await call("CreateTopics", 5, topics=topics)
+    deadline = time.monotonic() + 30
+    while True:
+        await call("FindCoordinator", 4, key_type=0, coordinator_keys=("warm-up",))
+        fetched = await call("OffsetFetch", 7, group_id="warm-up", topics=None)
+        if fetched.error_code.name == "none":
+            return
+        assert time.monotonic() < deadline, fetched
+        await asyncio.sleep(0.2)
+
+
+async def _with_kafka(port: int, scenario: Scenario) -> list[Any]:
+    call = OverTheWire(port)
+    metadata = await call("Metadata", 12, topics=None)
+    ids: dict[str, uuid.UUID] = {t.name: t.topic_id for t in metadata.topics if t.name in TOPICS}
+    script = Script(call, ids, f"run{next(_numbers)}.")
+    await scenario(script)
+    return script.notes()
+
+
+async def _with_ours(scenario: Scenario) -> list[Any]:
+    world = World.started()
+    script = Script(_Transactions(world), world.topics.ids, "")
+    await scenario(script)
+    await world.groups.stop()
+    return script.notes()
+
+
+class _Transactions:
+    """The coordinator, and as much of a transaction coordinator as the scenarios need."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._call: Caller = InProcess(world.groups)
+
+    async def __call__(self, api: str, version: int, **fields: Any) -> Any:
+        match api:
+            case "InitProducerId":
+                return _Answer(producer_id=1000, producer_epoch=0)
+            case "EndTxn":
+                self._world.end_transaction(fields["producer_id"], fields["committed"])
+            case "FindCoordinator" | "AddOffsetsToTxn":
+                pass
+            case _:
+                return await self._call(api, version, **fields)
+        return _Answer()
+
+
+class _Answer:
+    class error_code:
+        name = "none"
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_answers_are_those_of_kafka(real: ApacheKafka, scenario: Scenario) -> None:
+    theirs = asyncio.run(_with_kafka(real.port, scenario))
+    ours = run(_with_ours(scenario))
+    for number, (his, mine) in enumerate(zip(theirs, ours, strict=True)):
+        assert _shown(mine) == _shown(his), f"request {number}: {mine[:3]}"
+
+
+def _shown(note: Any) -> str:
+    return json.dumps(note, indent=1, default=str)
