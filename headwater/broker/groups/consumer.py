@@ -9,7 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -61,8 +61,23 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5  # after the journal refused to take the end of a session
 
 
+Change: TypeAlias = tuple[Sequence[Record], Callable[[], None]]  # what is written, and its effect
+
+
+class Conversions(Protocol):
+    """How groups of one protocol become groups of the other."""
+
+    def upgraded(self, group: ClassicGroup) -> Draft: ...
+
+    def let_go(self, group: ClassicGroup) -> None: ...
+
+    def downgrade(self, group: ConsumerGroup, after: ConsumerGroup) -> Change | None: ...
+
+
 class ConsumerProtocol:
     """Drives groups of the new protocol."""
+
+    conversions: Conversions  # set by the coordinator, which knows both protocols
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -85,7 +100,7 @@ class ConsumerProtocol:
         self, beat: Heartbeat
     ) -> tuple[HeartbeatAnswer, Sequence[Record], Callable[[], None]]:
         group, records = self._group_to_join(beat)
-        member_id = beat.member_id or _new_member_id()
+        member_id = beat.member_id or new_member_id()
         if len(group.members) >= self._settings.consumer_max_size and member_id not in group.members:
             limit = self._settings.consumer_max_size
             raise Refusal(
@@ -96,7 +111,7 @@ class ConsumerProtocol:
         self.update_epoch(draft, bump=self._subscribe(draft, beat, member_id))
         self.update_target(draft)
         before_step = draft.group.members[member_id].current
-        self._reconcile(draft, member_id, beat.owned)
+        self.reconcile(draft, member_id, beat.owned)
         member = draft.group.members[member_id]
         changed = before_step.assigned != member.current.assigned
         answer = HeartbeatAnswer(
@@ -127,7 +142,8 @@ class ConsumerProtocol:
             return ConsumerGroup(beat.group_id), []
         if group.is_empty:
             return ConsumerGroup(beat.group_id), [(GroupKey(beat.group_id), None)] if group.in_journal else []
-        raise not_found(f"Group {beat.group_id} is not a consumer group.")
+        upgraded = self.conversions.upgraded(group)
+        return upgraded.group, upgraded.records
 
     def _plan_leave(self, beat: Heartbeat) -> tuple[HeartbeatAnswer, Sequence[Record], Callable[[], None]]:
         group = self._registry.groups.get(beat.group_id)
@@ -139,17 +155,15 @@ class ConsumerProtocol:
             member = known_member(group, beat.member_id)
         else:
             member = known_static(group, beat.instance_id, beat.member_id)
-        draft = Draft(group)
-        if beat.instance_id is not None and beat.member_epoch == LEFT_STATIC:
-            # It keeps its partitions until it is back or its session is over.
-            was = member.current
-            gone = CurrentValue(LEFT_STATIC, was.previous_epoch, STABLE, was.assigned, {})
-            draft.write(CurrentKey(beat.group_id, member.member_id), gone)
-            epoch = LEFT_STATIC
-        else:
-            self.remove(draft, [member.member_id])
-            epoch = LEFT
-        return HeartbeatAnswer(beat.member_id, epoch), draft.records, partial(self.install, draft.group)
+        if beat.instance_id is None or beat.member_epoch != LEFT_STATIC:
+            records, effect = self._removal(group, [member.member_id])
+            return HeartbeatAnswer(beat.member_id, LEFT), records, effect
+        # It keeps its partitions until it is back or its session is over.
+        draft, was = Draft(group), member.current
+        gone = CurrentValue(LEFT_STATIC, was.previous_epoch, STABLE, was.assigned, {})
+        draft.write(CurrentKey(beat.group_id, member.member_id), gone)
+        answer = HeartbeatAnswer(beat.member_id, LEFT_STATIC)
+        return answer, draft.records, partial(self.install, draft.group)
 
     def plan_making_room(self, group_id: str) -> tuple[None, Sequence[Record], Callable[[], None]]:
         """Delete an empty group of this protocol, for a classic one of its name; its offsets stay."""
@@ -183,12 +197,16 @@ class ConsumerProtocol:
 
     def _return_static(self, draft: Draft, old: ConsumerMember, member_id: str) -> None:
         """A static member that left for a while takes its place again, under its new id."""
-        if old.epoch != LEFT_STATIC:
+        if old.epoch != LEFT_STATIC and not old.is_classic:
             raise Refusal(
                 ErrorCode.unreleased_instance_id,
                 f"Static member {member_id} with instance id {old.told.instance_id} cannot join the group"
                 f" because the instance id is owned by {old.member_id} member.",
             )
+        self.replace_static(draft, old, member_id)
+
+    def replace_static(self, draft: Draft, old: ConsumerMember, member_id: str) -> None:
+        """Give the place, the partitions and the target of a static member to its new process."""
         group_id, target = draft.group.group_id, draft.group.target(old.member_id)
         draft.write(CurrentKey(group_id, old.member_id), None)
         draft.write(TargetKey(group_id, old.member_id), None)
@@ -271,7 +289,7 @@ class ConsumerProtocol:
                 draft.write(TargetKey(group.group_id, member_id), TargetValue(assignment))
         draft.write(TargetEpochKey(group.group_id), TargetEpochValue(group.epoch))
 
-    def _reconcile(self, draft: Draft, member_id: str, owned: Assignment | None) -> None:
+    def reconcile(self, draft: Draft, member_id: str, owned: Assignment | None) -> None:
         group = draft.group
         current = group.members[member_id].current
         step = reconcile(current, group.target_epoch, group.target(member_id), owned, group.is_free)
@@ -280,17 +298,20 @@ class ConsumerProtocol:
 
     # -- members that go ---------------------------------------------------------------------------
 
-    def remove(self, draft: Draft, member_ids: Sequence[str]) -> None:
+    def _removal(self, group: ConsumerGroup, member_ids: Sequence[str]) -> Change:
         """Take members out; the others learn at their next heartbeat what that gives them."""
-        group_id = draft.group.group_id
+        draft, group_id = Draft(group), group.group_id
         for member_id in member_ids:
             draft.write(CurrentKey(group_id, member_id), None)
             draft.write(TargetKey(group_id, member_id), None)
             draft.write(MemberKey(group_id, member_id), None)
-        in_use = draft.group.patterns_in_use()
-        for pattern in sorted(draft.group.patterns.keys() - in_use):
+        downgrade = self.conversions.downgrade(group, draft.group)
+        if downgrade is not None:
+            return downgrade
+        for pattern in sorted(draft.group.patterns.keys() - draft.group.patterns_in_use()):
             draft.write(RegexKey(group_id, pattern), None)
         self.raise_epoch(draft)
+        return draft.records, partial(self.install, draft.group)
 
     async def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
@@ -317,39 +338,50 @@ class ConsumerProtocol:
                 answers.append((member_id, instance_id, refusal.code))
         if group is None or not leaving:
             return answers, [], lambda: None
-        draft = Draft(group)
-        self.remove(draft, list(dict.fromkeys(leaving)))
-        return answers, draft.records, partial(self.install, draft.group)
+        records, effect = self._removal(group, list(dict.fromkeys(leaving)))
+        return answers, records, effect
 
     # -- time --------------------------------------------------------------------------------------
 
     def install(self, group: ConsumerGroup) -> None:
         """Let a draft that the journal has take the place of the group."""
         old = self._registry.groups.get(group.group_id)
-        if isinstance(old, ConsumerGroup):
-            for member_id in old.members.keys() - group.members.keys():
-                self._timers.cancel(("session", group.group_id, member_id))
-                self._timers.cancel(("rebalance", group.group_id, member_id))
-        elif old is not None:
+        if isinstance(old, ClassicGroup):
+            self.conversions.let_go(old)
             self._registry.drop(group.group_id)
+        elif old is not None:
+            for member_id in old.members.keys() - group.members.keys():
+                self._registry.cancel_timers(group.group_id, member_id)
         self._registry.groups[group.group_id] = group
+        if isinstance(old, ClassicGroup):
+            self.resume(group)
 
     def resume(self, group: ConsumerGroup) -> None:
-        """Give the members of a group from the journal a whole session to come back."""
+        """Give all members a whole session to show that they live."""
         for member in group.members.values():
             self.keep_alive(group, member)
 
     def keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """The member showed that it lives: its session begins anew."""
         group_id, member_id = group.group_id, member.member_id
-        session = partial(self._begin, self._session_over, group_id, member_id)
         timeout = self._settings.consumer_session_timeout_ms
+        if member.told.classic is not None:
+            timeout = member.told.classic.session_timeout_ms
+        session = partial(self._begin, self._session_over, group_id, member_id)
         self._timers.schedule(("session", group_id, member_id), timeout / 1000, session)
-        if member.current.state != UNREVOKED:
+        if member.current.state != UNREVOKED or member.is_classic:
             self._timers.cancel(("rebalance", group_id, member_id))
         elif ("rebalance", group_id, member_id) not in self._timers:
             over = partial(self._begin, self._rebalance_over, group_id, member_id, member.epoch)
             timeout = member.told.rebalance_timeout_ms
             self._timers.schedule(("rebalance", group_id, member_id), timeout / 1000, over)
+
+    def expect(self, group_id: str, member: ConsumerMember, what: str) -> None:
+        """Take a classic member out that does not "rejoin" or "resync" within its rebalance time-out."""
+        name = (what, group_id, member.member_id)
+        if name not in self._timers:
+            over = partial(self._begin, self._too_late, group_id, member.member_id, what)
+            self._timers.schedule(name, member.told.rebalance_timeout_ms / 1000, over)
 
     def _begin(self, operation: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
         task = asyncio.create_task(operation(*arguments))
@@ -368,6 +400,12 @@ class ConsumerProtocol:
 
         await self._fence(group_id, member_id, is_due, "did not give up its partitions in time")
 
+    async def _too_late(self, group_id: str, member_id: str, what: str) -> None:
+        def is_due(member: ConsumerMember) -> bool:
+            return member.is_classic
+
+        await self._fence(group_id, member_id, is_due, f"did not {what} in time")
+
     async def _fence(
         self, group_id: str, member_id: str, is_due: Callable[[ConsumerMember], bool], reason: str
     ) -> None:
@@ -377,9 +415,8 @@ class ConsumerProtocol:
             if group is None or member is None or not is_due(member):
                 return None, [], lambda: None
             log.info("group %s: member %s %s and is out", group_id, member_id, reason)
-            draft = Draft(group)
-            self.remove(draft, [member_id])
-            return None, draft.records, partial(self.install, draft.group)
+            records, effect = self._removal(group, [member_id])
+            return None, records, effect
 
         try:
             await self._registry.ledger.change(group_id, plan)
@@ -389,6 +426,6 @@ class ConsumerProtocol:
             self._timers.schedule(("fence", group_id, member_id), _RETRY_SECONDS, again)
 
 
-def _new_member_id() -> str:
+def new_member_id() -> str:
     """As Kafka writes its UUIDs: in URL-safe base 64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

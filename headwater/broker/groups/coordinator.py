@@ -11,6 +11,7 @@ from headwater.broker.groups.classic_messages import JoinAnswer, SyncAnswer
 from headwater.broker.groups.commits import Commits
 from headwater.broker.groups.consumer import ConsumerProtocol
 from headwater.broker.groups.consumer_group import ConsumerGroup
+from headwater.broker.groups.migration import Migration
 from headwater.broker.groups.offsets import CommittedOffset, TopicPartition
 from headwater.broker.groups.ports import Journal, Topics
 from headwater.broker.groups.records import (
@@ -58,6 +59,8 @@ class GroupCoordinator:
         self.topics = topics
         self.classic = ClassicProtocol(self.registry)
         self.consumer = ConsumerProtocol(self.registry)
+        self.migration = Migration(self.registry, self.classic, self.consumer)
+        self.consumer.conversions = self.migration
         self.commits = Commits(self.registry, self.classic)
         self.retention = Retention(self.registry, self.commits)
 

@@ -7,11 +7,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.context import RequestContext
+from headwater.broker.groups.classic_group import ClassicGroup
 from headwater.broker.groups.classic_messages import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.coordinator import GroupCoordinator
 from headwater.broker.groups.refusals import Refusal, code_of
 from headwater.broker.messages import Fields, milliseconds
+from headwater.errors import HeadwaterError
 
 
 async def join_group(groups: GroupCoordinator, request: Any, context: RequestContext) -> Fields:
@@ -56,19 +58,20 @@ async def join_group(groups: GroupCoordinator, request: Any, context: RequestCon
 
 async def _join(groups: GroupCoordinator, join: JoinRequest) -> JoinAnswer:
     ledger = groups.registry.ledger
-    while True:
-        # The lock waits for a change under way that could turn the group into another: a deletion, say.
-        async with ledger.lock(join.group_id):
-            group = groups.registry.groups.get(join.group_id)
-            if not isinstance(group, ConsumerGroup):
-                outcome = groups.classic.join(join)
-                break
+    try:
+        while True:
+            # The lock waits for a change under way that could turn the group into another: a deletion, say.
+            async with ledger.lock(join.group_id):
+                group = groups.registry.groups.get(join.group_id)
+                if not isinstance(group, ConsumerGroup):
+                    outcome = groups.classic.join(join)
+                    break
             if not group.is_empty:
-                return JoinAnswer(ErrorCode.inconsistent_group_protocol, join.member_id)
-        try:
+                outcome = await groups.migration.join(join)
+                break
             await ledger.change(join.group_id, partial(groups.consumer.plan_making_room, join.group_id))
-        except Exception as error:
-            return JoinAnswer(code_of(error), join.member_id)
+    except (Refusal, HeadwaterError) as error:
+        return JoinAnswer(code_of(error), join.member_id)
     # A held request belongs to the group: the end of its connection must not cancel it.
     return outcome if isinstance(outcome, JoinAnswer) else await asyncio.shield(outcome)
 
@@ -89,7 +92,8 @@ async def sync_group(groups: GroupCoordinator, request: Any, context: RequestCon
             raise Refusal(ErrorCode.inconsistent_group_protocol)
         if not sync.group_id:
             raise Refusal(ErrorCode.invalid_group_id)
-        outcome = groups.classic.sync(sync)
+        mixed = groups.registry.consumer(sync.group_id) is not None
+        outcome = groups.migration.sync(sync) if mixed else groups.classic.sync(sync)
         answer = outcome if isinstance(outcome, SyncAnswer) else await asyncio.shield(outcome)
     except Refusal as refusal:
         answer = SyncAnswer(refusal.code)
@@ -108,7 +112,9 @@ async def heartbeat(groups: GroupCoordinator, request: Any, context: RequestCont
         if not request.group_id:
             raise Refusal(ErrorCode.invalid_group_id)
         instance_id = getattr(request, "group_instance_id", None)
-        groups.classic.heartbeat(request.group_id, request.generation_id, request.member_id, instance_id)
+        mixed = groups.registry.consumer(request.group_id) is not None
+        protocol = groups.migration if mixed else groups.classic
+        protocol.heartbeat(request.group_id, request.generation_id, request.member_id, instance_id)
     except Refusal as refusal:
         code = refusal.code
     return {"error_code": code}
@@ -119,24 +125,14 @@ async def leave_group(groups: GroupCoordinator, request: Any, context: RequestCo
     if not request.group_id:
         return {"error_code": ErrorCode.invalid_group_id}
     members: list[tuple[str, str | None]]
-    answers: list[tuple[str, str | None, ErrorCode]]
     if context.version < 3:
         members = [(request.member_id, None)]
     else:
         members = [(member.member_id, member.group_instance_id) for member in request.members]
-    group = groups.registry.groups.get(request.group_id)
-    if group is None:
-        answers = [
-            (member_id, instance_id, ErrorCode.unknown_member_id) for member_id, instance_id in members
-        ]
-    elif isinstance(group, ConsumerGroup):
-        try:
-            answers = await groups.consumer.leave(request.group_id, members)
-        except Exception as error:
-            return {"error_code": code_of(error)}
-    else:
-        answers = groups.classic.leave(group, members)
-        await groups.registry.ledger.caught_up(request.group_id)
+    try:
+        answers = await _leave(groups, request.group_id, members)
+    except HeadwaterError as error:
+        return {"error_code": code_of(error)}
     if context.version < 3:
         return {"error_code": answers[0][2]}
     return {
@@ -146,3 +142,18 @@ async def leave_group(groups: GroupCoordinator, request: Any, context: RequestCo
             for member_id, instance_id, code in answers
         ],
     }
+
+
+async def _leave(
+    groups: GroupCoordinator, group_id: str, members: list[tuple[str, str | None]]
+) -> list[tuple[str, str | None, ErrorCode]]:
+    async with groups.registry.ledger.lock(group_id):
+        group = groups.registry.groups.get(group_id)
+        if group is None:
+            unknown = ErrorCode.unknown_member_id
+            return [(member_id, instance_id, unknown) for member_id, instance_id in members]
+        answers = groups.classic.leave(group, members) if isinstance(group, ClassicGroup) else None
+    if answers is None:
+        return await groups.consumer.leave(group_id, members)
+    await groups.registry.ledger.caught_up(group_id)
+    return answers

@@ -224,11 +224,10 @@ async def offset_delete(groups: GroupCoordinator, request: Any, context: Request
                 answers[partition] = ErrorCode.unknown_topic_or_partition
             else:
                 known.append(partition)
-    if known:
-        try:
-            answers.update(await groups.commits.delete(request.group_id, known))
-        except (Refusal, HeadwaterError) as error:
-            return {"error_code": code_of(error)}
+    try:
+        answers.update(await groups.commits.delete(request.group_id, known))
+    except (Refusal, HeadwaterError) as error:
+        return {"error_code": code_of(error)}
     by_name: dict[str, list[Fields]] = {}
     for (name, index), code in answers.items():
         by_name.setdefault(name, []).append({"partition_index": index, "error_code": code})

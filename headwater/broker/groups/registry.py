@@ -57,12 +57,15 @@ class Registry:
             group.become(ClassicState.DEAD, self.now_ms())
             self.timers.cancel(("join", group_id))
             self.timers.cancel(("sync", group_id))
-            for member_id in (*group.members, *group.pending_joins):
-                self.timers.cancel(("session", group_id, member_id))
+            members = (*group.members, *group.pending_joins)
         else:
-            for member_id in group.members:
-                self.timers.cancel(("session", group_id, member_id))
-                self.timers.cancel(("rebalance", group_id, member_id))
+            members = tuple(group.members)
+        for member_id in members:
+            self.cancel_timers(group_id, member_id)
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        for what in ("session", "rebalance", "rejoin", "resync"):
+            self.timers.cancel((what, group_id, member_id))
 
     def drop_if_void(self, group_id: str) -> None:
         """Forget a group of which nothing is worth keeping: no member, no offset, nothing in the journal.

@@ -80,7 +80,9 @@ async def classic_refusals(k: Script) -> None:
     await k.beat("no", "new", 0)
     await k.beat("no", "new", 3)
     await k.beat("no", "new", -1)
-    await k.describe("no", "nothing", "")
+    await k.describe("no", "nothing")
+    await k("ConsumerGroupDescribe", 1, group_ids=("",))
+    await k("DescribeGroups", 6, groups=("",))
     await k("DescribeGroups", 5, groups=(k.group("nothing"),))
 
 
@@ -98,6 +100,7 @@ async def votes_for_a_protocol(k: Script) -> None:
         return [{"name": name, "metadata": name.encode()} for name in names]
 
     first = k.begin("JoinGroup", 3, **k.join_fields("vote", protocols=protocols("a", "b", "c")))
+    await k.sleep(0.02)
     second = k.begin("JoinGroup", 3, **k.join_fields("vote", protocols=protocols("c", "b")))
     third = k.begin("JoinGroup", 3, **k.join_fields("vote", protocols=protocols("c", "b", "a")))
     fourth = k.begin("JoinGroup", 3, **k.join_fields("vote", protocols=protocols("c", "b", "d")))
@@ -363,6 +366,87 @@ async def from_one_protocol_to_the_other(k: Script) -> None:
     await k("OffsetFetch", 7, group_id=k.group("turn"), topics=None)
 
 
+async def from_classic_to_new_while_working(k: Script) -> None:
+    """A member of the new protocol joins a classic group, another classic one joins that; and back again."""
+    old = await k.join("move")
+    await k.sync("move", old, {old.member_id: assignment("alpha", 0, 1, 2)})
+    await k.beat("move", "new", 0)
+    await k.describe("move")
+    await k.commit("move", 8, 1, old.member_id)
+    await k.commit("move", 8, 2, old.member_id)
+    await k.sync("move", old, {})
+    await k.heartbeat("move", old)
+    await k.heartbeat("move", old, generation_id=7)
+    await k.heartbeat("move", old, member_id="new", generation_id=2)
+    await k.heartbeat("move", old, group_instance_id="x")
+    older = await k("JoinGroup", 9, **k.join_fields("move", member_id=old.member_id))
+    await k.sync("move", older, {}, protocol_name="other")
+    await k.sync("move", older, {}, generation_id=1)
+    await k.sync("move", older, {})
+    await k.heartbeat("move", older)
+    await k.beat("move", "new", 2, topic_partitions=())
+    await k("JoinGroup", 9, **k.join_fields("move", protocols=[{"name": "strange", "metadata": b"x"}]))
+    await k("JoinGroup", 9, **k.join_fields("move", protocol_type="connect"))
+    second = await k.join("move")
+    await k.sync("move", second, {})
+    await k.heartbeat("move", second)
+    await k.describe("move")
+    await k.heartbeat("move", older)
+    given = await k("JoinGroup", 9, **k.join_fields("move", member_id=old.member_id))
+    await k.sync("move", given, {})
+    await k.heartbeat("move", second)  # its partition is free now
+    got = await k("JoinGroup", 9, **k.join_fields("move", member_id=second.member_id))
+    await k.sync("move", got, {})
+    await k.beat("move", "new", 2)
+    await k.describe("move")
+    await k.beat("move", "new", -1)
+    await k.describe("move")
+    await k.heartbeat("move", got)
+    await k("LeaveGroup", 5, group_id=k.group("move"), members=[{"member_id": old.member_id}])
+    last = await k("JoinGroup", 9, **k.join_fields("move", member_id=second.member_id))
+    await k.sync("move", last, {second.member_id: b"all"})
+    await k.describe("move")
+
+
+async def classic_members_that_die_in_a_new_group(k: Script) -> None:
+    short = {"session_timeout": duration(1_000), "rebalance_timeout": duration(1_000)}
+    await k.beat("fade", "new", 0)
+    late = await k.join("fade", **short)  # and never syncs
+    await k.sleep(0.6)
+    await k.heartbeat("fade", late)
+    await k.sleep(0.6)
+    await k.heartbeat("fade", late)
+    silent = await k.join("fade", **short)
+    await k.sync("fade", silent, {})
+    await k.sleep(1.5)
+    await k.heartbeat("fade", silent)
+    await k.beat("fade", "new", 1)
+    await k.describe("fade")
+
+
+async def static_members_change_protocol(k: Script) -> None:
+    one, two = {"group_instance_id": "one"}, {"group_instance_id": "two"}
+    first_join = k.begin("JoinGroup", 9, **k.join_fields("swap", **one))
+    await k.sleep(0.02)
+    second_join = k.begin("JoinGroup", 9, **k.join_fields("swap", **two))
+    first, second = await first_join, await second_join
+    given = {first.member_id: assignment("alpha", 0, 1), second.member_id: assignment("alpha", 2)}
+    await k.sync("swap", first, given, **one)
+    await k.sync("swap", second, {}, **two)
+    await k.beat("swap", "new-one", 0, instance_id="one")
+    await k.heartbeat("swap", first, **one)
+    await k.heartbeat("swap", second, **two)
+    await k.describe("swap")
+    # And back: the last member of the new protocol returns as a classic one.
+    back = k.begin("JoinGroup", 9, **k.join_fields("swap", **one))
+    await k.sleep(0.2)
+    await k("ListGroups", 5, states_filter=("nothing",))
+    await k.beat("swap", "new-one", 1, instance_id="one")
+    await k("JoinGroup", 9, **k.join_fields("swap", member_id=second.member_id, **two))
+    await back
+    await k("DescribeGroups", 6, groups=(k.group("swap"),))
+
+
 async def transactional_offsets(k: Script) -> None:
     transaction = await _begin_transaction(k, "txn")
     simple = {"group_id": k.group("txn")}
@@ -468,6 +552,9 @@ SCENARIOS = [
     consumer_members_that_die,
     changes_of_subscription,
     from_one_protocol_to_the_other,
+    from_classic_to_new_while_working,
+    classic_members_that_die_in_a_new_group,
+    static_members_change_protocol,
     transactional_offsets,
     transactional_offsets_of_members,
     lists_of_groups,

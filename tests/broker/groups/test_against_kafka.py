@@ -1,6 +1,7 @@
 """The same conversations with Apache Kafka and with our coordinator: the answers must be the same."""
 
 import asyncio
+import difflib
 import itertools
 import json
 import time
@@ -109,8 +110,11 @@ def test_answers_are_those_of_kafka(real: ApacheKafka, scenario: Scenario) -> No
     theirs = asyncio.run(_with_kafka(real.port, scenario))
     ours = run(_with_ours(scenario))
     for number, (his, mine) in enumerate(zip(theirs, ours, strict=True)):
-        assert _shown(mine) == _shown(his), f"request {number}: {mine[:3]}"
+        difference = "\n".join(
+            difflib.unified_diff(_lines(his), _lines(mine), "kafka", "headwater", lineterm="")
+        )
+        assert not difference, f"request {number}, {mine[:3]}:\n{difference}"
 
 
-def _shown(note: Any) -> str:
-    return json.dumps(note, indent=1, default=str)
+def _lines(note: Any) -> list[str]:
+    return json.dumps(note, indent=1, default=str).splitlines()

@@ -1,7 +1,7 @@
 """An event loop in which waiting takes no time: when nothing is ready the clock jumps to the next timer.
 
-Sessions of 45 seconds and retention of a week pass in milliseconds, in the same order as they would. A program
-that waits for something that no timer will bring fails at once, instead of hanging.
+Sessions of 45 seconds and retention of a week pass in milliseconds, in the same order as they would. A
+program that waits for something that no timer will bring fails at once, instead of hanging.
 """
 
 import asyncio
