@@ -12,7 +12,12 @@ SOURCES = Path(__file__).with_name("java")
 CLASSES = jars.REPOSITORY / ".cache" / "java"
 
 # For programs that live for seconds: the second compiler and parallel collectors cost more than they bring.
-OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-Xshare:auto"]
+OPTIONS = [
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xmx512m",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+]
 
 
 def classpath(version: str = jars.KAFKA_VERSION, extra: tuple[str, ...] = ()) -> str:
@@ -21,8 +26,6 @@ def classpath(version: str = jars.KAFKA_VERSION, extra: tuple[str, ...] = ()) ->
     if version != jars.KAFKA_VERSION:
         parts.append(str(jars.artifact(f"org.apache.kafka:kafka-clients:{version}")))
     parts.append(jars.kafka_classpath())
-    # Silence, in place of three lines about a missing logger in each output.
-    parts.append(str(jars.artifact("org.slf4j:slf4j-nop:1.7.36")))
     return ":".join(parts)
 
 

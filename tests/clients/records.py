@@ -5,12 +5,14 @@ A record is compared whole: partition, offset, key, value, headers and timestamp
 
 import base64
 import random
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 Headers = tuple[tuple[str, bytes | None], ...]
-START = 1_700_000_000_000  # the timestamp of the first sample, in milliseconds
+# The timestamp of the first sample, in milliseconds: an hour ago, for what is a week old goes by retention.
+START = (int(time.time()) - 3600) * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,8 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """As the drivers read and write it: ``p``, ``o``, ``t`` and, in base 64, ``k``, ``v`` and ``h``.
 
-        >>> Record(b"a", None).to_json()
-        {'p': 0, 'o': None, 't': 1700000000000, 'k': 'YQ==', 'v': None, 'h': []}
+        >>> Record(b"a", None, timestamp=17).to_json()
+        {'p': 0, 'o': None, 't': 17, 'k': 'YQ==', 'v': None, 'h': []}
         """
         return {
             "p": self.partition,
