@@ -2,6 +2,7 @@
 
 import asyncio
 import difflib
+import functools
 import itertools
 import json
 import time
@@ -16,7 +17,7 @@ from tests.broker.groups.scenarios import SCENARIOS
 from tests.broker.groups.script import Script
 from tests.broker.groups.virtual_time import run
 from tests.broker.groups.world import SETTINGS, World
-from tests.support.servers import ApacheKafka
+from tests.support.servers import ApacheKafka, Headwater
 
 TOPICS = {"alpha": 3, "beta": 2, "gamma": 1}
 _numbers = itertools.count(1)
@@ -24,22 +25,47 @@ _numbers = itertools.count(1)
 Scenario = Callable[[Script], Awaitable[None]]
 
 
+SHARED = {
+    "group.initial.rebalance.delay.ms": SETTINGS.initial_rebalance_delay_ms,
+    "group.min.session.timeout.ms": SETTINGS.min_session_timeout_ms,
+    "group.consumer.session.timeout.ms": SETTINGS.consumer_session_timeout_ms,
+    "group.consumer.heartbeat.interval.ms": SETTINGS.consumer_heartbeat_interval_ms,
+}
+
+
 @pytest.fixture(scope="module")
 def real() -> Iterator[ApacheKafka]:
     """Apache Kafka with the settings of our coordinator in these tests."""
-    config = {
-        "group.initial.rebalance.delay.ms": str(SETTINGS.initial_rebalance_delay_ms),
-        "group.min.session.timeout.ms": str(SETTINGS.min_session_timeout_ms),
-        "group.consumer.min.session.timeout.ms": str(SETTINGS.consumer_session_timeout_ms),
-        "group.consumer.session.timeout.ms": str(SETTINGS.consumer_session_timeout_ms),
-        "group.consumer.min.heartbeat.interval.ms": str(SETTINGS.consumer_heartbeat_interval_ms),
-        "group.consumer.heartbeat.interval.ms": str(SETTINGS.consumer_heartbeat_interval_ms),
+    config = {name: str(value) for name, value in SHARED.items()}
+    config |= {
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "1000",
         "offsets.topic.num.partitions": "1",
         "unstable.api.versions.enable": "true",  # topic ids in offset requests
     }
     with ApacheKafka(config=config) as server:
         asyncio.run(_prepare(server.port))
         yield server
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Headwater]:
+    """Our broker, with the same settings."""
+    arguments = [word for name, value in SHARED.items() for word in ("--set", f"{name}={value}")]
+    with Headwater(arguments=arguments) as server:
+        asyncio.run(_prepare(server.port))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def answers(real: ApacheKafka) -> Callable[[Scenario], list[Any]]:
+    """Apache Kafka's part of each conversation."""
+
+    @functools.cache
+    def play(scenario: Scenario) -> list[Any]:
+        return asyncio.run(_over_the_wire(real.port, scenario))
+
+    return play
 
 
 async def _prepare(port: int) -> None:
@@ -60,7 +86,7 @@ async def _prepare(port: int) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _with_kafka(port: int, scenario: Scenario) -> list[Any]:
+async def _over_the_wire(port: int, scenario: Scenario) -> list[Any]:
     call = OverTheWire(port)
     metadata = await call("Metadata", 12, topics=None)
     ids: dict[str, uuid.UUID] = {t.name: t.topic_id for t in metadata.topics if t.name in TOPICS}
@@ -69,7 +95,7 @@ async def _with_kafka(port: int, scenario: Scenario) -> list[Any]:
     return script.notes()
 
 
-async def _with_ours(scenario: Scenario) -> list[Any]:
+async def _in_process(scenario: Scenario) -> list[Any]:
     world = World.started()
     script = Script(_Transactions(world), world.topics.ids, "")
     await scenario(script)
@@ -105,14 +131,27 @@ class _Answer:
         self.__dict__.update(fields)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_answers_are_those_of_kafka(real: ApacheKafka, scenario: Scenario) -> None:
-    theirs = asyncio.run(_with_kafka(real.port, scenario))
-    ours = run(_with_ours(scenario))
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+
+
+@every_scenario
+def test_the_coordinator_answers_as_kafka(
+    answers: Callable[[Scenario], list[Any]], scenario: Scenario
+) -> None:
+    _compare(answers(scenario), run(_in_process(scenario)))
+
+
+@every_scenario
+def test_the_broker_answers_as_kafka(
+    answers: Callable[[Scenario], list[Any]], embedded: Headwater, scenario: Scenario
+) -> None:
+    _compare(answers(scenario), asyncio.run(_over_the_wire(embedded.port, scenario)))
+
+
+def _compare(theirs: list[Any], ours: list[Any]) -> None:
     for number, (his, mine) in enumerate(zip(theirs, ours, strict=True)):
-        difference = "\n".join(
-            difflib.unified_diff(_lines(his), _lines(mine), "kafka", "headwater", lineterm="")
-        )
+        shown = difflib.unified_diff(_lines(his), _lines(mine), "kafka", "headwater", lineterm="")
+        difference = "\n".join(shown)
         assert not difference, f"request {number}, {mine[:3]}:\n{difference}"
 
 
