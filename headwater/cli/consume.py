@@ -217,8 +217,8 @@ def _print(
             batch = batch[: batch.index(chosen[-1]) + 1]
         if chosen:
             try:
-                with stop.interrupting():
-                    write_out(b"".join([render(message) for message in chosen]))
+                if not write_out(b"".join([render(message) for message in chosen]), stop.is_asked_for):
+                    return
             except BrokenPipeError:
                 return
         elif reader_is_gone():
@@ -232,35 +232,21 @@ def _print(
             limit -= len(chosen)
             if limit == 0:
                 return
-        if stop.signal:
+        if stop.is_asked_for():
             return
 
 
 class Stop:
-    """SIGINT and SIGTERM end the loop between two batches, so that what was printed is committed.
-
-    While the output is blocked there is no such moment soon: then the signal interrupts, and the batch counts
-    as not printed.
-    """
+    """SIGINT and SIGTERM end the loop between two batches, so that what was printed is committed."""
 
     def __init__(self) -> None:
         self.signal = 0
-        self._may_interrupt = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        if self._may_interrupt:
-            raise KeyboardInterrupt
 
-    @contextmanager
-    def interrupting(self) -> Iterator[None]:
-        if self.signal:
-            raise KeyboardInterrupt
-        self._may_interrupt = True
-        try:
-            yield
-        finally:
-            self._may_interrupt = False
+    def is_asked_for(self) -> bool:
+        return self.signal != 0
 
 
 @contextmanager

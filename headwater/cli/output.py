@@ -2,8 +2,9 @@
 
 import os
 import select
+import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 STDOUT = 1
@@ -75,11 +76,22 @@ def _cell(value: Any) -> str:
     return str(value).replace("\t", " ").replace("\n", " ")
 
 
-def write_out(data: bytes) -> None:
-    """Write all of ``data`` to standard output, past Python's buffer: when this returns, it is out."""
+def write_out(data: bytes, give_up: Callable[[], bool]) -> bool:
+    """Write all of ``data`` to standard output, past Python's buffer: when this returns True, it is out.
+
+    While nobody takes the output (a pager waits, a terminal is stopped) it asks ``give_up`` now and then.
+    """
+    poller = select.poll()
+    poller.register(STDOUT, select.POLLOUT)
+    # A pipe that takes anything takes this much without making us wait, where nothing could interrupt us.
+    piece = 1 << 20 if stat.S_ISREG(os.fstat(STDOUT).st_mode) else select.PIPE_BUF
     view = memoryview(data)
     while view:
-        view = view[os.write(STDOUT, view) :]
+        if poller.poll(100):
+            view = view[os.write(STDOUT, view[:piece]) :]
+        elif give_up():
+            return False
+    return True
 
 
 def reader_is_gone() -> bool:
