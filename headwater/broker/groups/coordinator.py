@@ -1,5 +1,6 @@
 """The group coordinator: all groups of the broker, from the journal and back into it."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ from headwater.broker.groups.registry import Registry, wall_clock_ms
 from headwater.broker.groups.retention import Retention
 from headwater.broker.groups.settings import GroupSettings
 from headwater.broker.groups.subscriptions import CONSUMER
+from headwater.broker.groups.wire import Malformed
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,12 @@ class GroupCoordinator:
     # -- life --------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, producer: tuple[int, int] | None = None) -> None:
-        """Take a record of the journal; one of an unknown kind is passed over."""
-        record = decode(key, value)
+        """Take a record of the journal; one that is not understood is passed over."""
+        try:
+            record = decode(key, value)
+        except Malformed as error:
+            log.error("a record of the groups' journal is passed over, its key %s: %s", key.hex(), error)
+            return
         if record is None:
             return
         match record:
@@ -117,14 +125,18 @@ class GroupCoordinator:
                 self.consumer.resume(group)
         self.retention.start()
 
-    async def stop(self) -> None:
-        """Let go of held requests and wait for writes that are under way."""
-        self.registry.timers.close()
+    def release(self) -> None:
+        """Let go of held requests, so that their connections can be closed."""
         for group in self.registry.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     group.answer_join(member, JoinAnswer(ErrorCode.not_coordinator, member.member_id))
                     member.answer_sync(SyncAnswer(ErrorCode.not_coordinator))
+
+    async def stop(self) -> None:
+        """Let go of held requests and wait for writes that are under way."""
+        self.registry.timers.close()
+        self.release()
         await self.registry.ledger.settled()
 
     # -- what others tell --------------------------------------------------------------------------

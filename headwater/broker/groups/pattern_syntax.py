@@ -170,7 +170,7 @@ class _Parser:
             case "(":
                 return self._group()
             case "[":
-                return Character(self._folded(self._bracket()))
+                return Character(self._bracket())
             case ".":
                 return Character(lambda c: c != "\n")
             case "^" | "$":
@@ -285,9 +285,8 @@ class _Parser:
         if negated:
             self._take()
         choices = list(self._choices())
-        if negated:
-            return lambda c: not any(choice(c) for choice in choices)
-        return lambda c: any(choice(c) for choice in choices)
+        listed = self._folded(lambda c: any(choice(c) for choice in choices))
+        return (lambda c: not listed(c)) if negated else listed
 
     def _choices(self) -> Iterator[Accepts]:
         first = True

@@ -23,7 +23,7 @@ from headwater.broker.groups.pattern_syntax import (
 __all__ = ["InvalidPattern", "TopicPattern"]
 
 MAX_LENGTH = 1_000
-MAX_STATES = 1_000  # bounds the time for a character of a name
+MAX_STATES = 2_000  # bounds the time for a character of a name
 MAX_REMEMBERED = 2_000
 _ACCEPT = 0  # the number of the accepting state
 

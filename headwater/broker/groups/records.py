@@ -8,7 +8,7 @@ streams groups, which are passed over.
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from headwater.broker.groups.wire import Malformed, Reader, Writer
@@ -363,10 +363,21 @@ def _decode_value(key: Key, value: bytes) -> Value:
         case GroupKey():
             return _read_group(reader, version)
     reader.flexible = True
+    decoded, tagged = _read_body(reader, key), reader.tags()
+    match decoded:
+        case EpochValue(epoch):
+            return EpochValue(epoch, Reader(tagged[0]).i64() if 0 in tagged else 0)
+        case MemberValue() if tagged.get(0, b"")[:1] == b"\x01":
+            inner = Reader(tagged[0][1:], flexible=True)
+            classic = ClassicMetadata(inner.i32(), inner.array(_read_classic_protocol))
+            return replace(decoded, classic=classic)
+    return decoded
+
+
+def _read_body(reader: Reader, key: Key) -> Value:
     match key:
         case EpochKey():
-            epoch, tagged = reader.i32(), reader.tags()
-            return EpochValue(epoch, Reader(tagged[0]).i64() if 0 in tagged else 0)
+            return EpochValue(reader.i32())
         case MemberKey():
             return _read_member(reader)
         case TargetEpochKey():
@@ -415,7 +426,9 @@ def _read_group(reader: Reader, version: int) -> GroupValue:
             session if rebalance is None else rebalance, session, subscription, assignment,
         )  # fmt: skip
 
-    return GroupValue(protocol_type, generation, protocol, leader, state_ms, reader.array(member))
+    members = reader.array(member)
+    reader.tags()
+    return GroupValue(protocol_type, generation, protocol, leader, state_ms, members)
 
 
 def _read_member(reader: Reader) -> MemberValue:
@@ -423,12 +436,8 @@ def _read_member(reader: Reader) -> MemberValue:
     client_id, client_host = reader.string(), reader.string()
     topics, pattern = reader.array(Reader.string), reader.null_string()
     rebalance_timeout_ms, assignor = reader.i32(), reader.null_string()
-    classic, tagged = None, reader.tags()
-    if 0 in tagged and tagged[0][:1] == b"\x01":
-        inner = Reader(tagged[0][1:], flexible=True)
-        classic = ClassicMetadata(inner.i32(), inner.array(_read_classic_protocol))
     return MemberValue(
-        instance_id, rack_id, client_id, client_host, topics, pattern, rebalance_timeout_ms, assignor, classic
+        instance_id, rack_id, client_id, client_host, topics, pattern, rebalance_timeout_ms, assignor
     )
 
 
