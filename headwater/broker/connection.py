@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.broker.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
+from headwater.broker.bounds import check_counts
 from headwater.broker.context import RequestContext
 from headwater.broker.fetch import start_fetch
 from headwater.broker.messages import encode_response, request_reader, request_type
@@ -248,7 +249,9 @@ class Connection(asyncio.BufferedProtocol):
                 position = skip_tags(frame, position)
             except IndexError:
                 raise BadRequest("a header without its tagged fields") from None
-        request, _ = request_reader(header.api_key, header.version)(bytes(frame), position)
+        content = bytes(frame)
+        check_counts(body_type, content, position)
+        request, _ = request_reader(header.api_key, header.version)(content, position)
         return request
 
     def _run(self, api: Api, request: Any, context: RequestContext, slot: Slot) -> None:

@@ -147,7 +147,7 @@ class Tail:
     ) -> None:
         self.seen: list[Entry] = []
         self.faults: list[str] = []
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -166,12 +166,12 @@ class Tail:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._ended.set()
         self._thread.join()
         self._consumer.close()
 
     def _follow(self) -> None:
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             for message in self._consumer.consume(2000, 0.2):
                 error = message.error()
                 if error is None:

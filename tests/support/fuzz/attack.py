@@ -45,7 +45,7 @@ class Attacker(threading.Thread):
         self._address = address
         self._seeds = seeds
         self._dice = dice
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self.failure: BaseException | None = None
 
     @property
@@ -54,11 +54,11 @@ class Attacker(threading.Thread):
         return sum(count for what, count in self.outcomes.items() if what in COUNTED)
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
 
     def run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._ended.is_set():
                 try:
                     with socket.create_connection(self._address, 10) as connection:
                         self._use(connection)
@@ -72,7 +72,7 @@ class Attacker(threading.Thread):
     def _use(self, connection: socket.socket) -> None:
         """Bursts of frames until the connection is gone."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             if self._dice.random() < 0.05:
                 self._break_framing(connection)
                 return
@@ -196,11 +196,11 @@ class SlowLoris(threading.Thread):
         super().__init__(daemon=True)
         self._address = address
         self._streams = [framed(dice.choice(seeds)) for _ in range(count)]
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self.bytes_sent = 0
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
 
     def run(self) -> None:
         connections: list[tuple[socket.socket, bytes]] = []
@@ -209,7 +209,7 @@ class SlowLoris(threading.Thread):
             connections.extend(
                 (socket.create_connection(self._address, 10), stream) for stream in self._streams
             )
-            while not self._stop.wait(0.25):
+            while not self._ended.wait(0.25):
                 for connection, stream in connections:
                     if position < len(stream) - 1:
                         connection.sendall(stream[position : position + 1])

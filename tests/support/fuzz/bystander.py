@@ -22,7 +22,7 @@ class Bystander(threading.Thread):
         super().__init__(daemon=True)
         self.round_trips: list[float] = []  # seconds
         self.failure: BaseException | None = None
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0}
         )
@@ -32,12 +32,12 @@ class Bystander(threading.Thread):
         self._consumer.assign([TopicPartition(HEALTHY_TOPIC, 0, 0)])
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
         self.join(60)
 
     def run(self) -> None:
         try:
-            while not self._stop.wait(0.02):
+            while not self._ended.wait(0.02):
                 self._round_trip(len(self.round_trips))
         except BaseException as error:
             self.failure = error
@@ -112,14 +112,14 @@ class Watch(threading.Thread):
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self._process = psutil.Process(pid)
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self.peak = 0
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
 
     def run(self) -> None:
-        while not self._stop.wait(0.1):
+        while not self._ended.wait(0.1):
             try:
                 self.peak = max(self.peak, self.memory())
             except psutil.Error:

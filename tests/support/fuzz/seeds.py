@@ -6,6 +6,7 @@ exist, short waits, real record batches. Everything follows from the random gene
 
 import dataclasses
 import datetime
+import functools
 import io
 import random
 import socket
@@ -78,6 +79,11 @@ class Seeds:
         if any(field.name == "client_id" for field in dataclasses.fields(header)):
             fields["client_id"] = "fuzz"
         entity_writer(header)(buffer, header(**fields))
+        return buffer.getvalue() + self.body(schema, key)
+
+    def body(self, schema: type[Any], key: int) -> bytes:
+        """What follows the header."""
+        buffer = io.BytesIO()
         entity_writer(schema)(buffer, self._entity(schema, key))
         return buffer.getvalue()
 
@@ -206,6 +212,7 @@ def _singular(name: str) -> str:
     return name.removesuffix("s") if name.endswith("s") else name
 
 
+@functools.cache
 def _bombs() -> list[bytes]:
     """Batches of a few kilobytes whose records would be a quarter of a gigabyte when decompressed."""
     zeros = bytes(_BOMB_SIZE)
