@@ -1,0 +1,36 @@
+"""The documents say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headwater.broker.settings import PROPERTIES
+from headwater.log.config import SETTINGS
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("setting", [*SETTINGS.values(), *PROPERTIES.values()], ids=lambda s: s.name)
+def test_every_setting_is_documented_with_its_default(setting: object) -> None:
+    name, default, doc = (getattr(setting, key) for key in ("name", "default", "doc"))
+    row = f"| `{name}` | {default or '(none)'} | {doc} |"
+    assert row in (ROOT / "docs/operations.md").read_text()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_documents_name_are_there(document: Path) -> None:
+    text = document.read_text()
+    for target in re.findall(r"\]\(([^)#]+\.md)\)", text):
+        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+    for path in re.findall(r"`((?:tests|headwater|examples|benchmarks)/[\w/.-]+)`", text):
+        assert (ROOT / path).exists(), f"{document.name} names {path}"
+
+
+def test_the_tour_names_every_module_of_log_and_broker() -> None:
+    tour = (ROOT / "docs/architecture.md").read_text()
+    for room in ("log", "broker"):
+        for module in (ROOT / "headwater" / room).glob("*.py"):
+            if module.name not in ("__init__.py", "context.py", "settings.py", "metadata_cache.py"):
+                assert module.name in tour, f"docs/architecture.md does not mention {module.name}"
