@@ -34,10 +34,13 @@ from headwater.errors import CorruptData, InvalidBatch
 from headwater.log.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
+    HEADER_SIZE,
+    MAGIC,
     NO_PRODUCER,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    crc_is_right,
     fault_at,
     read_header,
 )
@@ -46,10 +49,10 @@ from headwater.log.records import (
     ABORT,
     COMMIT,
     DECOMPRESSED_LIMIT,
-    open_batch,
     read_control,
     reassemble,
     spans,
+    unpack,
     with_timestamps_moved,
 )
 
@@ -242,7 +245,7 @@ def map_dirty(
             try:
                 entries = {
                     key if len(key) <= longest else _digest(key): base + offset_delta
-                    for _, _, offset_delta, _, key, _, _ in spans(*open_batch(batch, limit))
+                    for _, _, offset_delta, _, key, _, _ in spans(header, unpack(header, batch, limit))
                     if key is not None and base + offset_delta >= start_offset
                 }
             except InvalidBatch:
@@ -332,12 +335,12 @@ class Cleaner:
             return self._emptied(header, batch), 0
         if not of_nothing or horizon is not None:
             return batch, header.record_count
-        _, data = open_batch(batch, self._limit)
+        data = unpack(header, batch, self._limit)
         pieces = [(start, end) for start, end, *_ in spans(header, data)]
         return self._with_horizon(header, data, pieces), header.record_count
 
     def _clean_data(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer | None, int]:
-        header, data = open_batch(batch, self._limit)
+        data = unpack(header, batch, self._limit)
         base, latest = header.base_offset, self._offset_map.latest_offset
         last_offset, longest = self._offset_map.offsets.get, _LONGEST_KEY
         horizon = header.delete_horizon
@@ -370,9 +373,10 @@ class Cleaner:
         kept = len(pieces)
         if kept == header.record_count and not needs_horizon:
             return batch, kept
-        if not header.uses_append_time:
-            header = header._replace(max_timestamp=header.base_timestamp + max_delta)
-        header = header._replace(record_count=kept)
+        max_timestamp = header.base_timestamp + max_delta
+        if header.uses_append_time:
+            max_timestamp = header.max_timestamp
+        header = header._replace(record_count=kept, max_timestamp=max_timestamp)
         if needs_horizon:
             return self._with_horizon(header, data, pieces), kept
         records = b"".join([data[start:end] for start, end in pieces])
@@ -414,13 +418,11 @@ class Cleaner:
 def _verified(batch: Buffer) -> BatchHeader:
     """The header of a batch that is what was written: one that is rewritten gets a new checksum, and what
     was damaged before would be taken for right from then on."""
-    fault = fault_at(batch)
-    if fault is not None:
-        raise CorruptData("compact", "a batch", fault)
-    header = read_header(batch)
-    if header.size != len(batch):
-        raise CorruptData("compact", f"the batch at offset {header.base_offset}", "bytes follow it")
-    return header
+    if len(batch) >= HEADER_SIZE:
+        header = read_header(batch)
+        if header.magic == MAGIC and header.size == len(batch) and crc_is_right(batch, header):
+            return header
+    raise CorruptData("compact", "a batch", fault_at(batch) or "bytes follow it")
 
 
 def _marker_kind(batch: Buffer) -> int | None:

@@ -85,7 +85,12 @@ class ControlRecord(NamedTuple):
 def open_batch(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> tuple[BatchHeader, bytes]:
     """The header of a whole batch, and its records decompressed."""
     header = checked_header(batch)
-    return header, decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], limit)
+    return header, unpack(header, batch, limit)
+
+
+def unpack(header: BatchHeader, batch: Buffer, limit: int) -> bytes:
+    """The records of the batch of ``header``, decompressed."""
+    return decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE : header.size], limit)
 
 
 def checked_header(batch: Buffer) -> BatchHeader:
@@ -271,7 +276,7 @@ def _check_headers(data: bytes, start: int, position: int, end: int) -> None:
     if position >= end:
         raise _broken(start, "its key or value leads out of it")
     count, position = _varint(data, position)
-    if not 0 <= count <= end - position:
+    if count < 0:
         raise _broken(start, f"it claims {count} headers")
     for _ in range(count):
         length, position = _varint(data, position)

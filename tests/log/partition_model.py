@@ -125,7 +125,8 @@ class Partition:
         kind = COMMIT if committed else ABORT
         batch = bytearray(control_batch(kind, writer.producer_id, writer.epoch, 3, self.now))
         place(batch, offset, 0)
-        writer.known = True
+        if not writer.known:
+            writer.known, writer.last_data_offset = True, None
         if writer.open_since is not None:
             transaction = (writer.producer_id, writer.open_since)
             self.ends[transaction] = committed

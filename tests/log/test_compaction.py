@@ -10,6 +10,7 @@ from headwater.log.compaction import CleanedTransactions, Cleaner, OffsetMap, ma
 from headwater.log.compression import codec_name
 from headwater.log.records import (
     ABORT,
+    COMMIT,
     NewRecord,
     build_batch,
     control_batch,
@@ -97,6 +98,19 @@ def test_a_batch_with_more_keys_than_the_map_has_room() -> None:
     assert offset_map.full
 
 
+def test_a_full_map_takes_nothing_more() -> None:
+    """Not even what would fit: there must be no hole in what it covers."""
+    offset_map = OffsetMap(capacity=5)
+    log = [
+        build_batch(put(*((b"%d" % index, b"v") for index in range(4)))),
+        build_batch(put((b"a", b"v"), (b"b", b"v")), base_offset=4),
+        build_batch(put((b"c", b"v")), base_offset=6),
+    ]
+    assert map_dirty(log, offset_map, CleanedTransactions()) == 4
+    assert map_dirty(log[2:], offset_map, CleanedTransactions()) == 4
+    assert (offset_map.full, len(offset_map)) == (True, 4)
+
+
 def test_the_dirty_part_may_start_inside_a_batch() -> None:
     offset_map = OffsetMap(capacity=10)
     batch = build_batch(put((b"a", b"1"), (b"b", b"2")), base_offset=5)
@@ -112,6 +126,13 @@ def test_long_keys_are_told_apart() -> None:
     partition.write(put((long_keys[0], b"2")))
     partition.clean()
     assert [key for _, key, _ in contents(partition)] == [*long_keys[1:], digest[:40], digest, long_keys[0]]
+
+    partition = new_partition()
+    partition.write(
+        put(*((b"a long common beginning of keys" * 2 + b"%d" % index, b"") for index in range(2000)))
+    )
+    partition.clean()
+    assert len(partition.records()) == 2000
 
 
 # -- tombstones ------------------------------------------------------------------------------------
@@ -309,6 +330,39 @@ def test_a_bare_header_of_an_aborted_transaction_holds_its_marker() -> None:
     assert [read_header(batch).record_count for batch in partition.batches] == [0, 1, 1]
     assert len(partition.aborted) == 1
     partition.check()
+
+
+def test_markers_of_transactions_that_wrote_elsewhere_go() -> None:
+    """A producer's earlier transaction, whose records are here, does not hold the markers of later ones."""
+    partition, writer = transactional_partition()
+    partition.write(put((b"a", b"1")), writer=writer, transactional=True)
+    for committed in (True, True, False):
+        partition.end(writer, committed)
+    partition.write(put((b"b", b"1")))
+    writer.known = False
+    for _ in range(2):
+        partition.clean()
+        partition.now += RETENTION
+    assert [read_header(batch).base_offset for batch in partition.batches] == [0, 1, 4]
+
+
+def test_records_outside_of_transactions_are_never_aborted() -> None:
+    transactions = CleanedTransactions([AbortedRange(7, 0, 5)])
+    plain = read_header(build_batch(put((b"a", b"1")), producer_id=7, base_sequence=0))
+    assert not transactions.is_aborted(plain)
+    assert transactions.is_marker_of_nothing(plain._replace(base_offset=5), ABORT)
+
+
+def test_a_missing_marker_does_not_spread() -> None:
+    """What comes after an aborted transaction without a marker is judged by its own."""
+    told = [AbortedRange(7, 0, 5), AbortedRange(7, 20, 30)]
+    data = read_header(build_batch(put((b"a", b"1")), producer_id=7, transactional=True, base_sequence=0))
+    transactions = CleanedTransactions(told)
+    assert transactions.is_aborted(data)
+    assert not transactions.is_aborted(data._replace(base_offset=10))
+    assert not transactions.is_marker_of_nothing(data._replace(base_offset=11), COMMIT)
+    assert transactions.is_marker_of_nothing(data._replace(base_offset=30), ABORT)
+    assert transactions.take_retained() == []
 
 
 def test_an_aborted_transaction_whose_marker_lies_past_the_round() -> None:

@@ -63,7 +63,7 @@ def as_read(records: list[NewRecord], base_offset: int = 0) -> list[Record]:
 
 
 @given(st.lists(new_records, min_size=1, max_size=30), st.sampled_from(CODECS), st.integers(0, 2**62))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_what_is_built_is_read(records: list[NewRecord], codec: int, base_offset: int) -> None:
     batch = build_batch(records, codec=codec, base_offset=base_offset)
     assert fault_at(batch) is None
@@ -136,7 +136,7 @@ def test_what_other_clients_build_is_read(library: Any) -> None:
 @pytest.mark.parametrize("library", [kafka_python_records, aiokafka_records])
 @pytest.mark.parametrize("codec", [0, 1])
 @given(records=st.lists(new_records, min_size=1, max_size=20))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_what_is_built_other_clients_read(library: Any, codec: int, records: list[NewRecord]) -> None:
     batch = build_batch(
         records, codec=codec, base_offset=70, producer_id=5, producer_epoch=2, base_sequence=9
@@ -180,7 +180,7 @@ def read_in_every_way(batch: bytes) -> None:
 @given(st.binary(max_size=200), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**15 - 1))
 @example(b"\x80" * 200, 1, 0)
 @example(b"\xff" * 200, 2**31 - 1, 0)
-@settings(max_examples=1000)
+@settings(max_examples=1000, deadline=None)
 def test_garbage_as_records(garbage: bytes, count: int, attributes: int) -> None:
     batch = assemble(garbage, record_count=count, last_offset_delta=count, attributes=attributes)
     read_in_every_way(batch)
@@ -188,7 +188,7 @@ def test_garbage_as_records(garbage: bytes, count: int, attributes: int) -> None
 
 
 @given(st.lists(new_records, min_size=1, max_size=5), st.randoms(use_true_random=False), st.integers(1, 6))
-@settings(max_examples=1000)
+@settings(max_examples=1000, deadline=None)
 def test_damaged_records(records: list[NewRecord], source: random.Random, changes: int) -> None:
     batch = bytearray(build_batch(records))
     for _ in range(changes):
@@ -197,7 +197,7 @@ def test_damaged_records(records: list[NewRecord], source: random.Random, change
 
 
 @given(st.lists(new_records, min_size=1, max_size=5))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_records_cut_short(records: list[NewRecord]) -> None:
     data = build_batch(records)[HEADER_SIZE:]
     for end in {*range(min(len(data), 200)), len(data) - 1}:
@@ -262,7 +262,7 @@ def test_a_bomb_in_a_batch(codec: int) -> None:
     st.lists(st.integers(-1, 40), min_size=1, max_size=20), st.integers(-1, 42), st.integers(95, 125),
     st.sampled_from(CODECS), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_finding_by_timestamp(stamps: list[int], wanted: int, start: int, codec: int, append: bool) -> None:
     batch = build_batch(
         [(b"k", b"v", (), stamp) for stamp in stamps],
@@ -301,7 +301,7 @@ def test_timestamps_of_an_emptied_batch() -> None:
 
 
 @given(st.lists(new_records, min_size=1, max_size=10), st.integers(-(2**45), 2**45))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_moving_timestamps_changes_nothing_else(records: list[NewRecord], by: int) -> None:
     header, data = open_batch(build_batch(records))
     moved = with_timestamps_moved(data, [(start, end) for start, end, *_ in spans(header, data)], by)
