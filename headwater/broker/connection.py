@@ -14,10 +14,10 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.broker.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
-from headwater.broker.bounds import check_counts
 from headwater.broker.context import RequestContext
+from headwater.broker.decode import decode_request
 from headwater.broker.fetch import start_fetch
-from headwater.broker.messages import encode_response, request_reader, request_type
+from headwater.broker.messages import encode_response, error, request_type
 from headwater.broker.produce import start_produce
 from headwater.broker.wire import BadRequest, RequestHeader, read_request_header, skip_tags
 
@@ -249,10 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                 position = skip_tags(frame, position)
             except IndexError:
                 raise BadRequest("a header without its tagged fields") from None
-        content = bytes(frame)
-        check_counts(body_type, content, position)
-        request, _ = request_reader(header.api_key, header.version)(content, position)
-        return request
+        return decode_request(header.api_key, header.version, bytes(frame), position)
 
     def _run(self, api: Api, request: Any, context: RequestContext, slot: Slot) -> None:
         result = api.handler(self.broker, request, context)
@@ -298,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
         """Clients find out by this how far down they have to go: version 0, error 35, the range of itself."""
         api = APIS[API_VERSIONS]
         fields = {
-            "error_code": 35,
+            "error_code": error(35),
             "api_keys": ({"api_key": API_VERSIONS, "min_version": api.low, "max_version": api.high},),
         }
         slot = Slot(self)

@@ -43,6 +43,7 @@ class Timers:
         self._heap: list[tuple[float, int, Hashable, _Timer]] = []
         self._order = itertools.count()
         self._handle: asyncio.TimerHandle | None = None
+        self._armed = 0.0  # for when; uvloop's handles of a moment that has passed do not say
         self._closed = False
 
     def __contains__(self, name: Hashable) -> bool:
@@ -100,10 +101,11 @@ class Timers:
             return
         first = self._heap[0][0]
         if self._handle is not None:
-            if self._handle.when() <= first:
+            if self._armed <= first:
                 return
             self._handle.cancel()
         self._handle = asyncio.get_running_loop().call_at(first, self._run)
+        self._armed = first
 
     def _run(self) -> None:
         self._handle = None
