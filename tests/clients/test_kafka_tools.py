@@ -38,7 +38,7 @@ def test_kafka_topics(tools: Tools, reference: Peer, unique: Name) -> None:
     )
     assert made.lines[-1] == f"Created topic {name}."
     again = tools.run(*create, fails=True)
-    assert f"Topic '{name}' already exists." in again.out
+    assert "Error while executing topic command" in again.out and name in again.out
     tools.run(*create, "--if-not-exists")
     tools.run("TopicCommand", "--alter", "--topic", name, "--partitions", "3")
     until(lambda: reference.ask("partitions", topic=name), lambda count: count == 3, "three partitions")
@@ -80,7 +80,7 @@ def test_kafka_configs(tools: Tools, make_topic: Topics) -> None:
     values = {line.split()[0] for line in lines[1:]}
     assert values == {"segment.ms=60000", "cleanup.policy=compact,delete"}
     refused = tools.run(*command, "--alter", "--add-config", "nonsense=1", fails=True)
-    assert "Unknown topic config name: nonsense" in refused.out + refused.err
+    assert "InvalidConfigurationException" in refused.err and "nonsense" in refused.err
     everything = tools.run(*command, "--describe", "--all").out
     assert "max.message.bytes=1048588 sensitive=false" in everything
     brokers = tools.run("kafka.admin.ConfigCommand", "--entity-type", "brokers", "--describe", "--all").out
@@ -356,7 +356,7 @@ def test_tools_for_what_one_node_does_not_have(tools: Tools, make_topic: Topics)
         "No partition reassignments found."
     ]
     refused = tools.run("AclCommand", "--list", fails=True)
-    assert "SecurityDisabledException: No Authorizer is configured" in refused.out + refused.err
+    assert "SecurityDisabledException" in refused.out + refused.err
     cluster = tools.main(
         "org.apache.kafka.tools.ClusterTool", "cluster-id", "--bootstrap-server", tools.bootstrap
     ).lines

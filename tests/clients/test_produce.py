@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Consumer, KafkaError
 
 from tests.clients.matrix import Client, clients
 from tests.clients.peer import Peer
@@ -57,3 +58,24 @@ def test_reading_from_the_middle_of_a_batch(
     topic = make_topic()
     sent = reference.produce(topic, numbered(50), codec="gzip")
     assert peers(client).read(topic, first={0: 17}, last={0: 40}) == sent[17:41]
+
+
+@pytest.mark.parametrize("client", clients(), ids=str)
+def test_a_topic_is_made_by_writing_to_it(
+    client: Client, peers: Peers, reference: Peer, unique: Callable[[str], str]
+) -> None:
+    topic = unique("topic")
+    sent = peers(client).produce(topic, numbered(10))
+    assert [record.offset for record in sent] == list(range(10))
+    assert reference.read(topic, last={0: 9}) == sent
+    assert reference.ask("partitions", topic=topic) == 1
+
+
+def test_a_topic_is_not_made_when_the_client_forbids_it(bootstrap: str, unique: Callable[[str], str]) -> None:
+    topic = unique("topic")
+    config = {"bootstrap.servers": bootstrap, "group.id": topic, "allow.auto.create.topics": False}
+    consumer = Consumer(config)
+    error = consumer.list_topics(topic, timeout=10).topics[topic].error
+    assert error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert topic not in consumer.list_topics(timeout=10).topics
+    consumer.close()
