@@ -40,10 +40,10 @@ _SIZES = {
 def decode_request(api_key: int, version: int, frame: bytes, position: int) -> Any:
     """The request whose body begins at ``position``; BadRequest when it is none.
 
-    >>> decode_request(3, 12, b"\\xff\\xff\\xff\\xff\\x0f", 0)
+    >>> decode_request(3, 0, b"\\x00\\x00\\x00\\x09abcd", 0)
     Traceback (most recent call last):
     ...
-    headwater.broker.wire.BadRequest: MetadataRequest of version 12: an array of 4294967294 elements in 0 bytes
+    headwater.broker.wire.BadRequest: MetadataRequest of version 0: an array of 9 elements in 4 bytes
     """
     schema: Any = request_type(api_key, version)
     reader = request_reader(api_key, version)
