@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.broker.fetch_sessions import Sessions
+from headwater.broker.frames import FramePool
 from headwater.broker.groups.coordinator import GroupCoordinator
 from headwater.broker.groups.settings import GroupSettings
 from headwater.broker.housekeeping import Housekeeping
@@ -43,6 +44,7 @@ class Broker:
         self.stopping = False
         self.connections: set[Connection] = set()
         self.fetch_sessions = Sessions()
+        self.frames = FramePool()
         self.readers = ThreadPoolExecutor(4, "headwater-read")
         self._catalog_thread = ThreadPoolExecutor(1, "headwater-catalog")
         self._waiting_fetches: dict[PartitionLog, set[Fetch]] = {}

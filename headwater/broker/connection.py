@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.broker")
 
 RECEIVE_BUFFER = 16 << 10
-LARGE_STEP = 1 << 20  # a large frame's buffer grows as its bytes come: a length alone claims no memory
 UNANSWERED_LIMIT = 256  # requests of one connection
 WRITE_LIMIT = 1 << 20
 
@@ -116,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._frame_filled == len(self._frame):
                 room = min(len(self._frame), self._frame_size - len(self._frame))
                 self._frame += bytes(room)
-            return memoryview(self._frame)[self._frame_filled :]
+            return memoryview(self._frame)[self._frame_filled : self._frame_size]
         return memoryview(self._small)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -127,8 +126,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._frame is not None:
                 self._frame_filled += nbytes
                 if self._frame_filled == self._frame_size:
-                    frame, self._frame = memoryview(self._frame), None
-                    self._take(frame)
+                    buffer, self._frame = self._frame, None
+                    self._take(memoryview(buffer)[: self._frame_size])
             else:
                 self._filled += nbytes
                 self._split()
@@ -157,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             if size + 4 > RECEIVE_BUFFER:
                 here = filled - position - 4
-                self._frame = bytearray(max(min(size, LARGE_STEP), here))
+                self._frame = self.broker.frames.take(size)
                 self._frame[:here] = memoryview(buffer)[position + 4 : filled]
                 self._frame_size, self._frame_filled = size, here
                 self._filled = 0
@@ -228,6 +227,8 @@ class Connection(asyncio.BufferedProtocol):
             waiting = start_produce(self.broker, context, memoryview(frame), header.body, slot)
             if waiting is not None:
                 self._have_alone(waiting)
+            elif isinstance(frame, memoryview) and isinstance(frame.obj, bytearray):
+                self.broker.frames.give(frame.obj)  # its batches are in their files, or refused
             return
         try:
             request = self._read(header, frame)
