@@ -76,7 +76,7 @@ class Attacker(threading.Thread):
             if self._dice.random() < 0.05:
                 self._break_framing(connection)
                 return
-            frames = [mutate(self._dice, self._seeds) for _ in range(self._dice.choice([1, 2, 5, 20]))]
+            frames = [mutate(self._dice, self._seeds) for _ in range(self._dice.choice([1, 1, 2, 4, 16]))]
             if not self._burst(connection, frames):
                 return
 

@@ -53,10 +53,15 @@ def advertised(host: str, port: int) -> dict[int, tuple[int, int]]:
 
 
 class Seeds:
-    """Frames (without their length) of valid requests."""
+    """Frames (without their length) of valid requests.
 
-    def __init__(self, dice: random.Random, topic_ids: Sequence[uuid.UUID] = ()) -> None:
+    ``wild`` is the part of values that are well-formed but odd: the largest and smallest numbers, empty and
+    long and strange names. They pass the decoder and try the handlers.
+    """
+
+    def __init__(self, dice: random.Random, topic_ids: Sequence[uuid.UUID] = (), wild: float = 0.0) -> None:
         self._dice = dice
+        self._wild = wild
         self._topic_ids = [*topic_ids, uuid.UUID(int=dice.getrandbits(128))]
         self._bombs = _bombs()
 
@@ -103,7 +108,10 @@ class Seeds:
                 return None
             hint = choices[0]
         if typing.get_origin(hint) is tuple:
-            count = self._dice.choice([0, 1, 1, 1, 2, 3])
+            dice = self._dice
+            count = dice.choice([0, 1, 1, 1, 2, 3])
+            if dice.random() < self._wild / 4:
+                count = 60
             return tuple(self._value(_singular(name), typing.get_args(hint)[0], key) for _ in range(count))
         if dataclasses.is_dataclass(hint):
             return self._entity(typing.cast("type[Any]", hint), key)
@@ -113,6 +121,10 @@ class Seeds:
         dice = self._dice
         if issubclass(kind, bool):
             return dice.random() < 0.5
+        if dice.random() < self._wild:
+            odd = self._odd(kind)
+            if odd is not None:
+                return odd
         if issubclass(kind, datetime.timedelta):
             return datetime.timedelta(milliseconds=self._milliseconds(name))
         if issubclass(kind, uuid.UUID):
@@ -126,6 +138,19 @@ class Seeds:
         if issubclass(kind, str):
             return self._string(name, key)
         raise TypeError(f"no value is known for {name}: {kind!r}")
+
+    def _odd(self, kind: Any) -> Any:
+        dice = self._dice
+        if issubclass(kind, datetime.timedelta):
+            return datetime.timedelta(milliseconds=dice.choice([-1, -(2**31), 2**31 - 1, 100]))
+        if issubclass(kind, int):
+            near = [kind.__low__, kind.__low__ + 1, -1, kind.__high__ - 1, kind.__high__, 1000, 70_000]
+            return dice.choice([value for value in near if kind.__low__ <= value <= kind.__high__])
+        if issubclass(kind, str):
+            return dice.choice(["", " ", "\x00", ".", "..", "a/b", "\u00fc" * 50, "x" * 250, "x" * 20_000])
+        if issubclass(kind, bytes):
+            return dice.choice([b"", b"\x00" * 61, dice.randbytes(200), b"\xff" * 5000])
+        return None
 
     def _milliseconds(self, name: str) -> int:
         """Waits are short, for the fuzzer's sake; sessions as short as brokers allow."""
