@@ -26,6 +26,11 @@ async def metadata(broker: "Broker", request: Any, context: RequestContext) -> F
         getattr(request, "include_topic_authorized_operations", False),
     )
     key = (version, everything, asked, flags)
+    if version in (10, 11) and any(
+        name is None or topic_id not in (None, NO_TOPIC_ID) for name, topic_id in asked
+    ):
+        # These versions carry ids but cannot be asked by them; Kafka refuses the request as a whole.
+        return {"topics": [_refused(name, topic_id) for name, topic_id in asked]}
     cached = broker.metadata_cache.get(broker.generation, key, context.correlation_id)
     if cached is not None:
         return cached
@@ -62,7 +67,7 @@ async def _find(
         if topic is None:
             return {
                 "error_code": ErrorCode.unknown_topic_id,
-                "name": name,
+                "name": None,
                 "topic_id": topic_id,
                 "partitions": (),
             }
@@ -81,6 +86,11 @@ async def _find(
     except HeadwaterError as refused:
         return _missing(name, error(refused.kafka_code))
     return _describe(broker, topic, with_operations)
+
+
+def _refused(name: str | None, topic_id: uuid.UUID | None) -> dict[str, Any]:
+    answer = _missing(name or "", ErrorCode.invalid_request)
+    return {**answer, "topic_id": topic_id, "topic_authorized_operations": NOT_ASKED}
 
 
 def _missing(name: str, code: ErrorCode) -> dict[str, Any]:
