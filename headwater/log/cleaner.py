@@ -114,7 +114,7 @@ def clean_partition(log: PartitionLog, now_ms: int) -> Swap | None:
         if offset_map.full or segment.base_offset >= end:
             break
         if _end_of(segments, segment) > dirty_start:
-            map_dirty(_batches(segment), offset_map, transactions, start_offset=dirty_start)
+            map_dirty(_batches(segment), offset_map, transactions, start_offset=dirty_start, end_offset=end)
     if not offset_map.full:
         offset_map.cover(end)
     map_end = min(offset_map.latest_offset + 1, end)

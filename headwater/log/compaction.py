@@ -216,12 +216,15 @@ def map_dirty(
     transactions: CleanedTransactions[Any],
     *,
     start_offset: int = 0,
+    end_offset: int | None = None,
     limit: int = DECOMPRESSED_LIMIT,
     statistics: CleaningStatistics | None = None,
 ) -> int:
     """Enter the keys of ``batches``, in their order, from ``start_offset`` on; the first offset not entered.
 
-    May be called chunk after chunk. Stops, and says so in ``offset_map.full``, when the map has no room.
+    May be called chunk after chunk. Stops, and says so in ``offset_map.full``, when the map has no room, and
+    at ``end_offset``, the first that may not be cleaned: past it, in the same segment, may be records of an
+    open transaction, and those must not outdate anything before it is known how it ends.
 
     >>> from headwater.log.records import build_batch
     >>> offset_map = OffsetMap(capacity=1000)
@@ -235,6 +238,8 @@ def map_dirty(
     offsets, longest = offset_map.offsets, _LONGEST_KEY
     for batch in batches:
         header = _verified(batch)
+        if end_offset is not None and header.base_offset >= end_offset:
+            break
         if offset_map.full or (offsets and len(offsets) + header.record_count > offset_map.capacity):
             offset_map.full = True
             break

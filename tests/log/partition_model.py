@@ -178,26 +178,27 @@ class Partition:
             first_uncleanable = self.stable_offset
         statistics = CleaningStatistics()
         offset_map = OffsetMap(capacity)
-        dirty = [
-            batch
-            for batch in self.batches
-            if self.first_dirty <= read_header(batch).last_offset
-            and read_header(batch).base_offset < first_uncleanable
-        ]
+        dirty = [batch for batch in self.batches if self.first_dirty <= read_header(batch).last_offset]
         transactions = CleanedTransactions[AbortedRange]()
         for start in range(0, len(dirty), chunk):
             part = dirty[start : start + chunk]
             transactions.add_aborted(self._aborted_over(part))
-            map_dirty(part, offset_map, transactions, start_offset=self.first_dirty, statistics=statistics)
+            map_dirty(
+                part,
+                offset_map,
+                transactions,
+                start_offset=self.first_dirty,
+                end_offset=first_uncleanable,
+                statistics=statistics,
+            )
         if not offset_map.full:
             offset_map.cover(first_uncleanable)
         end = max(offset_map.latest_offset + 1, self.first_dirty)
 
         inside = [batch for batch in self.batches if read_header(batch).base_offset < end]
         outside = self.batches[len(inside) :]
-        while beyond and outside and read_header(outside[0]).base_offset < first_uncleanable:
-            inside.append(outside.pop(0))
-            beyond -= 1
+        inside += outside[:beyond]
+        outside = outside[beyond:]
         cleaner = Cleaner(
             offset_map,
             CleanedTransactions[AbortedRange](),

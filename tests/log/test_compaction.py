@@ -111,6 +111,19 @@ def test_a_full_map_takes_nothing_more() -> None:
     assert (offset_map.full, len(offset_map)) == (True, 4)
 
 
+def test_an_open_transaction_outdates_nothing() -> None:
+    """Its records may lie in the segment that is cleaned, past the last stable offset."""
+    partition, writer = transactional_partition()
+    partition.write(put((b"a", b"1")))
+    partition.write(put((b"a", b"open")), writer=writer, transactional=True)
+    partition.clean(beyond=1)
+    assert contents(partition) == [(0, b"a", b"1"), (1, b"a", b"open")]
+    partition.end(writer, committed=False)
+    partition.clean()
+    assert contents(partition) == [(0, b"a", b"1")]
+    partition.check()
+
+
 def test_the_dirty_part_may_start_inside_a_batch() -> None:
     offset_map = OffsetMap(capacity=10)
     batch = build_batch(put((b"a", b"1"), (b"b", b"2")), base_offset=5)
