@@ -64,6 +64,8 @@ class _Group:
 
     old: list[Segment]
     new: Segment | None
+    end_offset: int  # of the old segments
+    aborted: list[AbortedTransaction]  # of those with markers in the old segments, those that still matter
 
 
 @dataclass(slots=True)
@@ -89,6 +91,11 @@ class Swap:
                         os.replace(path, path + ".deleted")
                         self.removed.append(Path(path + ".deleted"))
             placed = [] if group.new is None else [_place(log, group.new)]
+            # A reader that is told of an aborted transaction waits for its marker: one whose marker was cleaned
+            # away would make it drop what the same producer committed later.
+            start, end = group.old[0].base_offset, group.end_offset
+            others = [a for a in log.producers.aborted if not start <= a.last_offset < end]
+            log.producers.aborted = sorted([*others, *group.aborted], key=lambda a: a.last_offset)
             first = log.segments.index(group.old[0])
             log.set_segments((*log.segments[:first], *placed, *log.segments[first + len(group.old) :]))
         log.cleaned_offset = max(log.cleaned_offset, self.cleaned_offset)
@@ -199,7 +206,8 @@ def _clean_group(
         for batch in cleaner.clean_all(_batches(old)):
             header = read_header(batch)
             new.append((batch,), len(batch), header.last_offset, header.max_timestamp)
-    for aborted in transactions.take_retained():
+    retained = transactions.take_retained()
+    for aborted in retained:
         new.add_aborted(aborted)
     new.seal()
     for suffix in SEGMENT_SUFFIXES:
@@ -207,7 +215,7 @@ def _clean_group(
         if os.path.exists(path):
             with open(path, "rb+") as file:
                 os.fsync(file.fileno())
-    return _Group(group, new if new.size else None)
+    return _Group(group, new if new.size else None, _end_of(log.segments, group[-1]), retained)
 
 
 def _swap_path(log: PartitionLog, segment: Segment, suffix: str) -> str:
