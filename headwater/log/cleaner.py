@@ -91,8 +91,8 @@ class Swap:
                         os.replace(path, path + ".deleted")
                         self.removed.append(Path(path + ".deleted"))
             placed = [] if group.new is None else [_place(log, group.new)]
-            # A reader that is told of an aborted transaction waits for its marker: one whose marker was cleaned
-            # away would make it drop what the same producer committed later.
+            # A reader that is told of an aborted transaction waits for its marker: one whose marker is gone
+            # would make it drop what the same producer committed later.
             start, end = group.old[0].base_offset, group.end_offset
             others = [a for a in log.producers.aborted if not start <= a.last_offset < end]
             log.producers.aborted = sorted([*others, *group.aborted], key=lambda a: a.last_offset)
