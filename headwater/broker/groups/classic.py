@@ -7,13 +7,14 @@ whole one; what must wait for the journal comes back through an effect that look
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicMember, ClassicState, new_member_id
 from headwater.broker.groups.classic_messages import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from headwater.broker.groups.ledger import nothing
 from headwater.broker.groups.refusals import Refusal, code_of
 from headwater.broker.groups.registry import Registry
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 EMPTY, PREPARING, COMPLETING = ClassicState.EMPTY, ClassicState.PREPARING, ClassicState.COMPLETING
 STABLE, DEAD = ClassicState.STABLE, ClassicState.DEAD
+
+_FROZEN_SECONDS = 0.1  # how long time stands still for a group that is becoming another one
 
 
 class ClassicProtocol:
@@ -72,7 +75,7 @@ class ClassicProtocol:
         limit = self._settings.max_size
         member = group.members.get(member_id)
         if group.state is EMPTY:
-            return member_id in group.pending_joins or len(group.pending_joins) < limit
+            return True
         if group.state is PREPARING:
             # Counting those who wait, not all members, drops the last ones when the limit was lowered.
             return (member is not None and member.joining is not None) or group.joining_count < limit
@@ -90,6 +93,8 @@ class ClassicProtocol:
             return self._add(group, request, member_id)
         if not request.needs_known_id:
             return self._add(group, request, member_id)
+        if len(group.pending_joins) >= self._settings.max_size:
+            return JoinAnswer(ErrorCode.group_max_size_reached)
         group.pending_joins.add(member_id)
         self._schedule_session(group.group_id, member_id, request.session_timeout_ms)
         return JoinAnswer(ErrorCode.member_id_required, member_id)
@@ -192,7 +197,7 @@ class ClassicProtocol:
             skip_assignment=request.can_skip_assignment and is_leader,
             members=group.joined_members() if request.can_skip_assignment and is_leader else (),
         )
-        task = self._registry.ledger.submit(group.group_id, [group.record()], lambda: None)
+        task = self._registry.ledger.submit(group.group_id, [group.record()], nothing)
 
         def written(task: "asyncio.Task[None]") -> None:
             if not future.done():
@@ -227,11 +232,11 @@ class ClassicProtocol:
 
     def _expect_joins(self, group: ClassicGroup) -> None:
         timeout = group.rebalance_timeout_ms / 1000
-        self._timers.schedule(("join", group.group_id), timeout, partial(self._joins_over, group.group_id))
+        self._schedule(("join", group.group_id), timeout, partial(self._joins_over, group.group_id))
 
     def _delay_initial(self, group_id: str, delay_ms: int, remaining_ms: int) -> None:
         over = partial(self._initial_over, group_id, delay_ms, remaining_ms)
-        self._timers.schedule(("join", group_id), delay_ms / 1000, over)
+        self._schedule(("join", group_id), delay_ms / 1000, over)
 
     def _initial_over(self, group_id: str, delay_ms: int, remaining_ms: int) -> None:
         group = self._registry.classic(group_id)
@@ -270,12 +275,12 @@ class ClassicProtocol:
         group.pending_syncs.update(group.members)
         timeout = group.rebalance_timeout_ms / 1000
         over = partial(self._syncs_over, group.group_id, group.generation)
-        self._timers.schedule(("sync", group.group_id), timeout, over)
+        self._schedule(("sync", group.group_id), timeout, over)
 
     def _save_empty(self, group: ClassicGroup) -> None:
         # If this write fails, a restarted broker finds the members again, and their sessions end.
         group.in_journal = True
-        self._registry.ledger.submit(group.group_id, [group.record()], lambda: None)
+        self._registry.ledger.submit(group.group_id, [group.record()], nothing)
 
     def _syncs_over(self, group_id: str, generation: int) -> None:
         """Members that joined and never synced are out."""
@@ -301,6 +306,8 @@ class ClassicProtocol:
         group.validate_member(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise Refusal(ErrorCode.illegal_generation)
+        if group.is_frozen:
+            raise Refusal(ErrorCode.rebalance_in_progress)
         if request.protocol_type is not None and request.protocol_type != group.protocol_type:
             raise Refusal(ErrorCode.inconsistent_group_protocol)
         if request.protocol_name is not None and request.protocol_name != group.protocol_name:
@@ -439,7 +446,17 @@ class ClassicProtocol:
 
     def _schedule_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         over = partial(self._session_over, group_id, member_id)
-        self._timers.schedule(("session", group_id, member_id), timeout_ms / 1000, over)
+        self._schedule(("session", group_id, member_id), timeout_ms / 1000, over)
+
+    def _schedule(self, name: tuple[str, ...], seconds: float, over: Callable[[], None]) -> None:
+        def run() -> None:
+            group = self._registry.classic(name[1])
+            if group is not None and group.is_frozen:
+                self._schedule(name, _FROZEN_SECONDS, over)
+            else:
+                over()
+
+        self._timers.schedule(name, seconds, run)
 
     def _session_over(self, group_id: str, member_id: str) -> None:
         group = self._registry.classic(group_id)

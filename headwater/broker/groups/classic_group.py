@@ -47,6 +47,8 @@ class ClassicMember:
     protocol_type: str
     protocols: Protocols
     assignment: bytes = b""
+    # What it may still use though its assignment is another: until the group's next generation.
+    still_owned: bytes | None = None
     is_new: bool = False  # has never completed a join, and so cannot send heartbeats yet
     joining: "asyncio.Future[JoinAnswer] | None" = None
     syncing: "asyncio.Future[SyncAnswer] | None" = None
@@ -87,6 +89,7 @@ class ClassicGroup:
     new_member_added: bool = False  # since the initial rebalance was last delayed
     subscribed_topics: frozenset[str] | None = None  # None: unknown
     in_journal: bool = False
+    is_frozen: bool = False  # becoming a group of the new protocol: nothing may be written for it any more
     joining_count: int = 0
     protocol_votes: dict[str, int] = field(default_factory=dict)  # protocol -> members that support it
 
@@ -232,6 +235,8 @@ class ClassicGroup:
     def next_generation(self, now_ms: int) -> None:
         self.generation += 1
         self.pending_syncs.clear()
+        for member in self.members.values():
+            member.still_owned = None
         if self.members:
             self.protocol_name = self.select_protocol()
             self.become(ClassicState.COMPLETING, now_ms)

@@ -33,6 +33,7 @@ from headwater.broker.groups.heartbeats import (
     not_found,
     unknown_member,
 )
+from headwater.broker.groups.ledger import Plan
 from headwater.broker.groups.patterns import InvalidPattern, TopicPattern
 from headwater.broker.groups.reconciliation import reconcile
 from headwater.broker.groups.records import (
@@ -62,6 +63,10 @@ _RETRY_SECONDS = 0.5  # after the journal refused to take the end of a session
 
 
 Change: TypeAlias = tuple[Sequence[Record], Callable[[], None]]  # what is written, and its effect
+
+
+class _Busy(Exception):
+    """The classic group that is to be converted is being written."""
 
 
 class Conversions(Protocol):
@@ -94,11 +99,13 @@ class ConsumerProtocol:
         if beat.pattern:
             self._compile(beat.pattern)
         plan = partial(self._plan_leave if beat.member_epoch < 0 else self._plan_heartbeat, beat)
-        return await self._registry.ledger.change(beat.group_id, plan)
+        while True:
+            try:
+                return await self._registry.ledger.change(beat.group_id, plan)
+            except _Busy:
+                await self._registry.ledger.caught_up(beat.group_id)
 
-    def _plan_heartbeat(
-        self, beat: Heartbeat
-    ) -> tuple[HeartbeatAnswer, Sequence[Record], Callable[[], None]]:
+    def _plan_heartbeat(self, beat: Heartbeat) -> Plan[HeartbeatAnswer]:
         group, records = self._group_to_join(beat)
         member_id = beat.member_id or new_member_id()
         if len(group.members) >= self._settings.consumer_max_size and member_id not in group.members:
@@ -127,7 +134,11 @@ class ConsumerProtocol:
                 self.install(draft.group)
             self.keep_alive(draft.group, member)
 
-        return answer, records, effect
+        classic = self._registry.classic(beat.group_id)
+        if classic is None or classic.is_empty:
+            return Plan(answer, records, effect)
+        classic.is_frozen = True
+        return Plan(answer, records, effect, undo=partial(setattr, classic, "is_frozen", False))
 
     def _group_to_join(self, beat: Heartbeat) -> tuple[ConsumerGroup, list[Record]]:
         """The group, and what must be written before anything else: an empty classic group makes room."""
@@ -142,10 +153,12 @@ class ConsumerProtocol:
             return ConsumerGroup(beat.group_id), []
         if group.is_empty:
             return ConsumerGroup(beat.group_id), [(GroupKey(beat.group_id), None)] if group.in_journal else []
+        if self._registry.ledger.is_writing(beat.group_id):
+            raise _Busy
         upgraded = self.conversions.upgraded(group)
         return upgraded.group, upgraded.records
 
-    def _plan_leave(self, beat: Heartbeat) -> tuple[HeartbeatAnswer, Sequence[Record], Callable[[], None]]:
+    def _plan_leave(self, beat: Heartbeat) -> Plan[HeartbeatAnswer]:
         group = self._registry.groups.get(beat.group_id)
         if group is None:
             raise not_found(f"Group {beat.group_id} not found.")
@@ -156,21 +169,20 @@ class ConsumerProtocol:
         else:
             member = known_static(group, beat.instance_id, beat.member_id)
         if beat.instance_id is None or beat.member_epoch != LEFT_STATIC:
-            records, effect = self._removal(group, [member.member_id])
-            return HeartbeatAnswer(beat.member_id, LEFT), records, effect
+            return Plan(HeartbeatAnswer(beat.member_id, LEFT), *self._removal(group, [member.member_id]))
         # It keeps its partitions until it is back or its session is over.
         draft, was = Draft(group), member.current
         gone = CurrentValue(LEFT_STATIC, was.previous_epoch, STABLE, was.assigned, {})
         draft.write(CurrentKey(beat.group_id, member.member_id), gone)
         answer = HeartbeatAnswer(beat.member_id, LEFT_STATIC)
-        return answer, draft.records, partial(self.install, draft.group)
+        return Plan(answer, draft.records, partial(self.install, draft.group))
 
-    def plan_making_room(self, group_id: str) -> tuple[None, Sequence[Record], Callable[[], None]]:
+    def plan_making_room(self, group_id: str) -> Plan[None]:
         """Delete an empty group of this protocol, for a classic one of its name; its offsets stay."""
         group = self._registry.consumer(group_id)
         if group is None or not group.is_empty:
-            return None, [], lambda: None
-        return None, group.tombstones(), partial(self._registry.drop, group_id)
+            return Plan(None)
+        return Plan(None, group.tombstones(), partial(self._registry.drop, group_id))
 
     # -- steps of a heartbeat ----------------------------------------------------------------------
 
@@ -321,7 +333,7 @@ class ConsumerProtocol:
 
     def _plan_removal(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
-    ) -> tuple[list[tuple[str, str | None, ErrorCode]], Sequence[Record], Callable[[], None]]:
+    ) -> Plan[list[tuple[str, str | None, ErrorCode]]]:
         group = self._registry.consumer(group_id)
         answers, leaving = [], []
         for member_id, instance_id in members:
@@ -337,9 +349,8 @@ class ConsumerProtocol:
             except Refusal as refusal:
                 answers.append((member_id, instance_id, refusal.code))
         if group is None or not leaving:
-            return answers, [], lambda: None
-        records, effect = self._removal(group, list(dict.fromkeys(leaving)))
-        return answers, records, effect
+            return Plan(answers)
+        return Plan(answers, *self._removal(group, list(dict.fromkeys(leaving))))
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -409,14 +420,13 @@ class ConsumerProtocol:
     async def _fence(
         self, group_id: str, member_id: str, is_due: Callable[[ConsumerMember], bool], reason: str
     ) -> None:
-        def plan() -> tuple[None, Sequence[Record], Callable[[], None]]:
+        def plan() -> Plan[None]:
             group = self._registry.consumer(group_id)
             member = group.members.get(member_id) if group is not None else None
             if group is None or member is None or not is_due(member):
-                return None, [], lambda: None
+                return Plan(None)
             log.info("group %s: member %s %s and is out", group_id, member_id, reason)
-            records, effect = self._removal(group, [member_id])
-            return None, records, effect
+            return Plan(None, *self._removal(group, [member_id]))
 
         try:
             await self._registry.ledger.change(group_id, plan)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from headwater.broker.groups.ports import Journal
 from headwater.broker.groups.records import Record, encode
@@ -17,6 +17,19 @@ from headwater.broker.groups.records import Record, encode
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def nothing() -> None:
+    """The effect of a change that has none."""
+
+
+class Plan(NamedTuple, Generic[T]):
+    """A change that has been worked out: the answer, what to write, and what follows from that."""
+
+    result: T
+    records: Sequence[Record] = ()
+    effect: Callable[[], None] = nothing
+    undo: Callable[[], None] = nothing
 
 
 class Ledger:
@@ -66,30 +79,37 @@ class Ledger:
         """Write ``records`` and return when ``effect`` has run."""
         await asyncio.shield(self.submit(group_id, records, effect, producer))
 
-    async def change(
-        self, group_id: str, plan: Callable[[], tuple[T, Sequence[Record], Callable[[], None]]]
-    ) -> T:
+    async def change(self, group_id: str, work_out: Callable[[], Plan[T]]) -> T:
         """Work out a change while no other one is under way, and make it.
 
-        ``plan`` gives the result, the records and the effect. The lock is kept until the effect has run, even
-        if the caller is cancelled before.
+        The lock is kept until the change has taken effect, even if the caller is cancelled before.
         """
         lock = self.lock(group_id)
         await lock.acquire()
         try:
-            result, records, effect = plan()
-            if not records:
-                effect()
+            plan = work_out()
+            if not plan.records:
+                plan.effect()
         except BaseException:
             lock.release()
             raise
-        if not records:
+        if not plan.records:
             lock.release()
-            return result
-        task = self.submit(group_id, records, effect)
-        task.add_done_callback(lambda _: lock.release())
+            return plan.result
+        task = self.submit(group_id, plan.records, plan.effect)
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            if task.cancelled() or task.exception() is not None:
+                plan.undo()
+            lock.release()
+
+        task.add_done_callback(ended)
         await asyncio.shield(task)
-        return result
+        return plan.result
+
+    def is_writing(self, group_id: str) -> bool:
+        """Whether a write of the group has not taken effect yet."""
+        return group_id in self._last
 
     async def caught_up(self, group_id: str) -> None:
         """Return when the writes of the group so far have taken effect or failed."""

@@ -6,10 +6,10 @@ them in the words of the classic protocol. When the last member of the new proto
 becomes classic again.
 """
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -19,6 +19,7 @@ from headwater.broker.groups.classic_messages import JoinAnswer, JoinRequest, Sy
 from headwater.broker.groups.consumer import ConsumerProtocol, new_member_id
 from headwater.broker.groups.consumer_group import ConsumerGroup, ConsumerMember, Draft, metadata_hash
 from headwater.broker.groups.heartbeats import known_member, known_static, not_found
+from headwater.broker.groups.ledger import Plan
 from headwater.broker.groups.records import (
     STABLE,
     UNRELEASED,
@@ -30,6 +31,7 @@ from headwater.broker.groups.records import (
     EpochKey,
     EpochValue,
     GroupKey,
+    GroupValue,
     MemberKey,
     MemberValue,
     Record,
@@ -46,8 +48,6 @@ from headwater.broker.groups.subscriptions import (
     read_subscription,
     write_assignment,
 )
-
-JoinPlan: TypeAlias = tuple[JoinAnswer, Sequence[Record], Callable[[], None]]
 
 
 class Migration:
@@ -76,7 +76,8 @@ class Migration:
         draft.records.append((GroupKey(group.group_id), None))
         assigned: dict[str, Assignment] = {}
         for member in group.members.values():
-            told, has = self._told_by(member), read_assignment(member.assignment)
+            owned = member.assignment if member.still_owned is None else member.still_owned
+            told, has = self._told_by(member), read_assignment(owned)
             if told is None or has is None:
                 raise impossible("the embedded consumer protocol is malformed")
             draft.write(MemberKey(group.group_id, member.member_id), told)
@@ -120,9 +121,18 @@ class Migration:
         classic = ClassicGroup(group.group_id, generation=after.epoch, in_journal=True)
         for member in members:
             classic.add(self._classic_member(member, after.target(member.member_id)))
+            assert member.told.classic is not None
+            owned = self._in_classic_words(member.told.classic, _all_owned(member.current))
+            classic.members[member.member_id].still_owned = owned
         classic.protocol_name = classic.select_protocol()
         classic.become(ClassicState.STABLE, self._registry.now_ms())
         classic.note_subscriptions()
+        key, value = classic.record()
+        if not is_complete:
+            # A broker that finds this record at its start does not know that members must join again. They
+            # learn it from a generation that none of them has; the rebalance that follows here makes it true.
+            assert isinstance(value, GroupValue)
+            value = dataclasses.replace(value, generation=value.generation + 1)
 
         def effect() -> None:
             self._registry.drop(group.group_id)
@@ -131,7 +141,7 @@ class Migration:
             if not is_complete:
                 self._classic.prepare(classic)
 
-        return [*group.tombstones(), classic.record()], effect
+        return [*group.tombstones(), (key, value)], effect
 
     def _classic_member(self, member: ConsumerMember, target: Assignment) -> ClassicMember:
         told = member.told
@@ -148,14 +158,14 @@ class Migration:
         """JoinGroup in a group of the new protocol: answered at once, without a leader."""
         return await self._registry.ledger.change(request.group_id, partial(self._plan_join, request))
 
-    def _plan_join(self, request: JoinRequest) -> JoinPlan:
+    def _plan_join(self, request: JoinRequest) -> Plan[JoinAnswer]:
         group = self._registry.consumer(request.group_id)
         if group is None or group.is_empty:
             raise Refusal(ErrorCode.rebalance_in_progress)  # it has changed again: join anew
         if len(group.members) >= self._registry.settings.consumer_max_size and (
             request.member_id not in group.members
         ):
-            return _now(JoinAnswer(ErrorCode.group_max_size_reached))
+            return Plan(JoinAnswer(ErrorCode.group_max_size_reached))
         if not _supports(group, request):
             raise Refusal(ErrorCode.inconsistent_group_protocol)
         metadata = ClassicMetadata(request.session_timeout_ms, request.protocols)
@@ -169,10 +179,12 @@ class Migration:
         if told is None:
             raise Refusal(ErrorCode.inconsistent_group_protocol)
         if not request.member_id and request.needs_known_id and request.instance_id is None:
-            return _now(JoinAnswer(ErrorCode.member_id_required, new_member_id()))
+            return Plan(JoinAnswer(ErrorCode.member_id_required, new_member_id()))
         return self._plan_admission(group, request, told)
 
-    def _plan_admission(self, group: ConsumerGroup, request: JoinRequest, told: MemberValue) -> JoinPlan:
+    def _plan_admission(
+        self, group: ConsumerGroup, request: JoinRequest, told: MemberValue
+    ) -> Plan[JoinAnswer]:
         member_id = request.member_id or new_member_id()
         draft = Draft(group)
         if request.instance_id is not None:
@@ -201,7 +213,9 @@ class Migration:
         if not all(old.is_classic for old in group.members.values()):
             downgrade = self.downgrade(group, draft.group, is_complete=True)
             if downgrade is not None:
-                return answer, *downgrade  # the last member of the new protocol came back as a classic one
+                return Plan(
+                    answer, *downgrade
+                )  # the last member of the new protocol came back as a classic one
 
         def effect() -> None:
             if draft.records:
@@ -211,7 +225,7 @@ class Migration:
             self._timers.cancel(("resync", request.group_id, member_id))
             self._consumer.expect(request.group_id, member, "resync")
 
-        return answer, draft.records, effect
+        return Plan(answer, draft.records, effect)
 
     def sync(self, request: SyncRequest) -> SyncAnswer:
         """SyncGroup: the assignment that the coordinator has computed."""
@@ -282,8 +296,13 @@ class Migration:
         return write_assignment(min(version, 3), named)
 
 
-def _now(answer: JoinAnswer) -> JoinPlan:
-    return answer, [], lambda: None
+def _all_owned(current: CurrentValue) -> Assignment:
+    """What a member has, or has not given up yet."""
+    topics = current.assigned.keys() | current.revoking.keys()
+    return {
+        topic_id: (*current.assigned.get(topic_id, ()), *current.revoking.get(topic_id, ()))
+        for topic_id in topics
+    }
 
 
 def _supports(group: ConsumerGroup, request: JoinRequest) -> bool:

@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.broker.groups.commits import Commits
+from headwater.broker.groups.ledger import Plan
 from headwater.broker.groups.offsets import CommittedOffset, TopicPartition, tombstones
 from headwater.broker.groups.records import GroupKey, Record
 from headwater.broker.groups.refusals import Refusal, code_of
@@ -44,7 +45,7 @@ class Retention:
             return code_of(error)
         return ErrorCode.none
 
-    def _plan_deletion(self, group_id: str) -> tuple[None, Sequence[Record], Callable[[], None]]:
+    def _plan_deletion(self, group_id: str) -> Plan[None]:
         group = self._registry.groups.get(group_id)
         if group is None:
             raise Refusal(ErrorCode.group_id_not_found)
@@ -52,7 +53,7 @@ class Retention:
             raise Refusal(ErrorCode.non_empty_group)
         partitions = list(self._registry.offsets.partitions(group_id))
         records = tombstones(group_id, partitions) + _group_tombstones(group)
-        return None, records, self._dropping(group_id, partitions)
+        return Plan(None, records, self._dropping(group_id, partitions))
 
     def _dropping(self, group_id: str, partitions: Sequence[TopicPartition]) -> Callable[[], None]:
         def effect() -> None:
@@ -85,10 +86,10 @@ class Retention:
             except Exception as error:
                 log.warning("what expired of group %s could not be deleted: %s", group_id, error)
 
-    def _plan_expiry(self, group_id: str) -> tuple[None, Sequence[Record], Callable[[], None]]:
+    def _plan_expiry(self, group_id: str) -> Plan[None]:
         group = self._registry.groups.get(group_id)
         if group is None:
-            return None, [], lambda: None
+            return Plan(None)
         store = self._registry.offsets
         committed = store.committed(group_id)
         expired = [
@@ -100,8 +101,8 @@ class Retention:
         nothing_left = set(store.partitions(group_id)) <= set(expired)
         if nothing_left and group.is_empty and not (isinstance(group, ClassicGroup) and group.pending_joins):
             records = tombstones(group_id, expired) + _group_tombstones(group)
-            return None, records, self._dropping(group_id, expired)
-        return None, tombstones(group_id, expired), self._commits.forgetting(group_id, expired)
+            return Plan(None, records, self._dropping(group_id, expired))
+        return Plan(None, tombstones(group_id, expired), self._commits.forgetting(group_id, expired))
 
     def _has_expired(self, group: Group, topic: str, offset: CommittedOffset) -> bool:
         if group.reads(topic):

@@ -1,5 +1,6 @@
 """Server-side assignors: complete, exclusive, even, and moving no more than they must."""
 
+import time
 import uuid
 from collections import Counter
 
@@ -135,8 +136,6 @@ def test_the_order_of_members_does_not_matter(random: object) -> None:
 
 
 def test_a_thousand_members_share_ten_thousand_partitions_quickly() -> None:
-    import time
-
     topics = {uuid.UUID(int=number): 100 for number in range(100)}
     everything = frozenset(topics)
     members = {f"m{number:04}": MemberSpec(everything, {}) for number in range(1000)}
