@@ -112,7 +112,11 @@ def run_until(
         assert server.running, f"the broker ended:\n{server.output()[-4000:]}"
         assert time.monotonic() < deadline, f"only {done} of {frames} frames were dealt with"
         if bystander.failure is not None:
-            raise AssertionError(f"a healthy client failed after {done} frames") from bystander.failure
+            said = [line for line in server.show_stacks().splitlines() if " closing /" not in line]
+            raise AssertionError(
+                f"a healthy client failed after {done} frames. The broker's log, without what it closed:\n"
+                + "\n".join(said[-200:])
+            ) from bystander.failure
         if time.monotonic() > swept + 3:
             janitor.sweep()
             swept = time.monotonic()

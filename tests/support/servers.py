@@ -147,6 +147,12 @@ class Server:
         """SIGKILL: nothing is finished, nothing is closed."""
         self._end(signal.SIGKILL)
 
+    def show_stacks(self) -> str:
+        """End the server with SIGABRT, on which Python and Java print where each thread stands; its log."""
+        if self._process is not None:
+            self._end(signal.SIGABRT if self.name == "headwater" else signal.SIGQUIT)
+        return self.output()
+
     def output(self) -> str:
         """What the server has printed since its last start."""
         with self.log.open("rb") as log:
