@@ -21,6 +21,7 @@ class Client:
     idempotent: bool = True
     null_headers: bool = True  # whether it can write a header without a value
     null_records: bool = True  # whether it can write a record with neither key nor value
+    empties: bool = True  # whether its reader tells an empty key, value or header from none
     transactions: bool = True
     groups: Sequence[tuple[str, str]] = ()  # protocol and assignor
     static: bool = True  # whether it has group.instance.id
@@ -31,8 +32,10 @@ class Client:
         return self.name
 
     def can_write(self, record: Record) -> bool:
-        """Whether the library's producer takes such a record."""
+        """Whether the library's producer takes such a record, and its consumer gives it back."""
         if record.key is None and record.value is None and not self.null_records:
+            return False
+        if not self.empties and b"" in (record.key, record.value, *(value for _, value in record.headers)):
             return False
         return self.null_headers or all(value is not None for _, value in record.headers)
 

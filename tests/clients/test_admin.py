@@ -19,8 +19,8 @@ def test_the_life_of_a_topic(client: Client, peers: Peers, reference: Peer, uniq
     topic = unique("topic")
     admin = peers(client)
     admin.ask("create_topic", topic=topic, partitions=3, config={"retention.ms": "86400000"})
+    until(lambda: topic in admin.ask("topics"), lambda there: there, "the topic is there")
     assert admin.ask("partitions", topic=topic) == 3
-    assert topic in admin.ask("topics")
     with pytest.raises(PeerError) as refused:
         admin.ask("create_topic", topic=topic, partitions=3, config={})
     assert "exist" in f"{refused.value.name} {refused.value}".lower()
