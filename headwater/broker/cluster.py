@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Any
 from headwater.broker.apis import API_VERSIONS, APIS, serve
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields
+from headwater.broker.rights import CLUSTER_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 GROUP, TRANSACTION = 0, 1
 BROKERS, CONTROLLERS = 1, 2
-
-# What Kafka says of everybody's rights where there are no access control lists: bits are AclOperation codes.
-CLUSTER_OPERATIONS = 8096
-TOPIC_OPERATIONS = 3576
-NOT_ASKED = -(2**31)
 
 # name -> (lowest, highest, in force)
 FEATURES = {

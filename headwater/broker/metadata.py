@@ -4,9 +4,9 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.apis import serve
-from headwater.broker.cluster import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, encode_response, error
+from headwater.broker.rights import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from headwater.errors import HeadwaterError, TopicExists
 from headwater.log.directory import Topic, check_topic_name
 

@@ -8,6 +8,7 @@ from headwater.broker.context import RequestContext
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.broker.groups.coordinator import GroupCoordinator
 from headwater.broker.messages import Fields
+from headwater.broker.rights import GROUP_OPERATIONS
 
 
 async def list_groups(groups: GroupCoordinator, request: Any, context: RequestContext) -> Fields:
@@ -30,10 +31,12 @@ async def list_groups(groups: GroupCoordinator, request: Any, context: RequestCo
 
 async def describe_groups(groups: GroupCoordinator, request: Any, context: RequestContext) -> Fields:
     """Members and assignments of classic groups."""
-    return {"groups": [_describe(groups, group_id, context.version) for group_id in request.groups]}
+    asked = getattr(request, "include_authorized_operations", False)
+    rights = {"authorized_operations": GROUP_OPERATIONS} if asked else {}
+    return {"groups": [_describe(groups, name, context.version) | rights for name in request.groups]}
 
 
-def _describe(groups: GroupCoordinator, group_id: str, version: int) -> Fields:
+def _describe(groups: GroupCoordinator, group_id: str, version: int) -> dict[str, Any]:
     group = groups.registry.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
         dead = {"group_id": group_id, "group_state": ClassicState.DEAD.value}

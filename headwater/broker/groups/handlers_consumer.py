@@ -13,6 +13,7 @@ from headwater.broker.groups.heartbeats import UNCHANGED, Heartbeat
 from headwater.broker.groups.records import Assignment
 from headwater.broker.groups.refusals import Refusal, code_of
 from headwater.broker.messages import Fields, duration, milliseconds
+from headwater.broker.rights import GROUP_OPERATIONS
 from headwater.errors import HeadwaterError
 
 
@@ -99,10 +100,11 @@ def _validate(beat: Heartbeat, version: int, assignors: tuple[str, ...]) -> None
 
 async def consumer_group_describe(groups: GroupCoordinator, request: Any, context: RequestContext) -> Fields:
     """Members, epochs and assignments of groups of the new protocol."""
-    return {"groups": [_describe(groups, group_id) for group_id in request.group_ids]}
+    rights = {"authorized_operations": GROUP_OPERATIONS} if request.include_authorized_operations else {}
+    return {"groups": [_describe(groups, group_id) | rights for group_id in request.group_ids]}
 
 
-def _describe(groups: GroupCoordinator, group_id: str) -> Fields:
+def _describe(groups: GroupCoordinator, group_id: str) -> dict[str, Any]:
     group = groups.registry.groups.get(group_id)
     if not group_id:
         return {"error_code": ErrorCode.invalid_group_id, "group_id": group_id}
