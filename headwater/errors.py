@@ -76,6 +76,7 @@ class InvalidBatch(HeadwaterError):
 
     kafka_code = 87  # INVALID_RECORD
     next_step = "Fix the producer; nothing of the batch was written."
+    records: tuple[int, ...] = ()  # numbers of the records at fault, where it is not the batch as a whole
 
 
 class CorruptBatch(InvalidBatch):
@@ -94,7 +95,6 @@ class BatchTooLarge(InvalidBatch):
 class UnsupportedFormat(InvalidBatch):
     """A batch in a message format older than v2."""
 
-    kafka_code = 43  # UNSUPPORTED_FOR_MESSAGE_FORMAT
     next_step = "Use a client of Kafka 0.11 or later."
 
 
@@ -138,6 +138,12 @@ class InvalidTransaction(HeadwaterError):
 
     kafka_code = 48  # INVALID_TXN_STATE
     next_step = "Abort the transaction and begin a new one."
+
+
+class NotInTransaction(InvalidTransaction):
+    """As InvalidTransaction, for clients that know that aborting sets it right."""
+
+    kafka_code = 120  # TRANSACTION_ABORTABLE
 
 
 class TopicExists(HeadwaterError):

@@ -128,7 +128,9 @@ def _broker_setting(name: str, value: str, source: int, kind: Kind, doc: str) ->
 
 def topic_config_fields(broker: "Broker", overrides: Mapping[str, str]) -> list[dict[str, Any]]:
     """The settings of a topic as CreateTopics answers them."""
-    return [_topic_setting(broker, setting, overrides) for setting in SETTINGS.values()]
+    told = ("name", "value", "read_only", "config_source", "is_sensitive")
+    settings = (_topic_setting(broker, setting, overrides) for setting in SETTINGS.values())
+    return [{name: setting[name] for name in told} for setting in settings]
 
 
 def list_config_resources(broker: "Broker", request: Any, context: RequestContext) -> Fields:

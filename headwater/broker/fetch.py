@@ -163,6 +163,11 @@ class Fetch:
     def _log(self, target: Target) -> PartitionLog | None:
         return self.broker.find_log(target.topic, target.partition)
 
+    def _unknown(self, target: Target) -> int:
+        if isinstance(target.topic, uuid.UUID) and self.broker.find_topic(target.topic) is None:
+            return ErrorCode.unknown_topic_id
+        return ErrorCode.unknown_topic_or_partition
+
     def gather(self, may_block: bool) -> tuple[list[Fetched], int, bool]:
         """What can be sent now: results, bytes, and whether a partition has an error."""
         results: list[Fetched] = []
@@ -172,7 +177,7 @@ class Fetch:
         for target in self.targets:
             log = self._log(target)
             if log is None:
-                results.append(_error(target, _unknown(target)))
+                results.append(_error(target, self._unknown(target))._replace(aborted=[]))
                 failed = True
                 continue
             if target.leader_epoch > 0:
@@ -186,7 +191,7 @@ class Fetch:
                     error.kafka_code != ErrorCode.offset_out_of_range
                 ):  # an offset out of range is the client's to settle
                     logger.error("%s", error)
-                results.append(_error(target, error.kafka_code, log))
+                results.append(_error(target, error.kafka_code))
                 failed = True
                 continue
             results.append(result)
@@ -220,15 +225,5 @@ class Fetch:
         )
 
 
-def _unknown(target: Target) -> int:
-    return (
-        ErrorCode.unknown_topic_id
-        if isinstance(target.topic, uuid.UUID)
-        else ErrorCode.unknown_topic_or_partition
-    )
-
-
-def _error(target: Target, code: int, log: PartitionLog | None = None) -> Fetched:
-    high_watermark = log.durable_offset if log is not None and code == ErrorCode.offset_out_of_range else -1
-    start = log.start_offset if log is not None and code == ErrorCode.offset_out_of_range else -1
-    return Fetched(target.topic, target.partition, code, high_watermark, -1, start, None, b"")
+def _error(target: Target, code: int) -> Fetched:
+    return Fetched(target.topic, target.partition, code, -1, -1, -1, None, b"")

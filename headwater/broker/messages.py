@@ -96,6 +96,8 @@ def _zero(primitive: Any) -> Any:
             return ErrorCode.none
         if issubclass(primitive, datetime.timedelta):
             return NO_TIME
+        if issubclass(primitive, datetime.datetime):
+            return EPOCH
         if issubclass(primitive, uuid.UUID):
             return None
         if dataclasses.is_dataclass(primitive):

@@ -1,5 +1,6 @@
 """Offsets of partitions: by position or by time, by leader epoch, and deleting what lies before one."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.apis import serve
@@ -13,52 +14,68 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 READ_COMMITTED = 1
+# The versions of ListOffsets that brought them; the last one came after what is served here.
+FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
+LEADER_EPOCH, NO_EPOCH = 0, -1  # there has been one leader ever
 NOWHERE = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
 async def list_offsets(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Offsets by name (earliest, latest, latest in time) or by timestamp."""
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    asked = Counter(
+        (topic.name, item.partition_index) for topic in request.topics for item in topic.partitions
+    )
     topics = []
     for topic in request.topics:
-        partitions = [
-            await _list(broker, topic.name, partition, committed, context.version)
-            for partition in topic.partitions
-        ]
-        topics.append({"name": topic.name, "partitions": partitions})
+        partitions = {}
+        for item in topic.partitions:
+            found = {"error_code": ErrorCode.invalid_request, **NOWHERE}
+            if asked[topic.name, item.partition_index] == 1:
+                found = await _list(broker, topic.name, item, committed, context.version)
+            partitions[item.partition_index] = {"partition_index": item.partition_index, **found}
+        topics.append({"name": topic.name, "partitions": tuple(partitions.values())})
     return {"topics": topics}
 
 
 async def _list(
     broker: "Broker", topic: str, partition: Any, committed: bool, version: int
 ) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "partition_index": partition.partition_index,
-        "error_code": ErrorCode.none,
-        **NOWHERE,
-    }
+    result: dict[str, Any] = {"error_code": ErrorCode.none, **NOWHERE}
     log = broker.find_log(topic, partition.partition_index)
     if log is None:
         return result | {"error_code": ErrorCode.unknown_topic_or_partition}
-    if getattr(partition, "current_leader_epoch", -1) > 0:
-        return result | {"error_code": ErrorCode.unknown_leader_epoch}
+    fenced = epoch_fault(getattr(partition, "current_leader_epoch", NO_EPOCH))
+    if fenced is not ErrorCode.none:
+        return result | {"error_code": fenced}
     end = log.end_for(committed)
     wanted = partition.timestamp
+    if wanted < EARLIEST_PENDING or version < FIRST_VERSIONS.get(wanted, 0):
+        return result | {"error_code": ErrorCode.unsupported_version}
     if wanted == LATEST:
-        return result | {"offset": end, "leader_epoch": 0}
+        return result | {"offset": end, "leader_epoch": LEADER_EPOCH}
     if wanted in (EARLIEST, EARLIEST_LOCAL):
-        return result | {"offset": log.start_offset, "leader_epoch": 0}
+        return result | {"offset": log.start_offset, "leader_epoch": LEADER_EPOCH}
     if wanted in (LATEST_TIERED, EARLIEST_PENDING):
         return result  # nothing is ever stored elsewhere
-    if wanted < EARLIEST_PENDING or (wanted == MAX_TIMESTAMP and version < 7):
-        return result | {"error_code": ErrorCode.unsupported_version}
     try:
         found = await broker.loop.run_in_executor(broker.readers, _find, log, wanted, end)
     except HeadwaterError as fault:
         return result | {"error_code": error(fault.kafka_code)}
     if found is None:
         return result
-    return result | {"offset": found[0], "timestamp": found[1], "leader_epoch": 0}
+    return result | {"offset": found[0], "timestamp": found[1], "leader_epoch": LEADER_EPOCH}
+
+
+def epoch_fault(current: int) -> ErrorCode:
+    """What is wrong with the leader epoch that a client believes in.
+
+    >>> epoch_fault(-1), epoch_fault(3)
+    (<ErrorCode.none: 0>, <ErrorCode.unknown_leader_epoch: 75>)
+    """
+    if current > LEADER_EPOCH:
+        return ErrorCode.unknown_leader_epoch
+    return ErrorCode.none if current in (LEADER_EPOCH, NO_EPOCH) else ErrorCode.fenced_leader_epoch
 
 
 def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | None:
@@ -80,12 +97,15 @@ def offset_for_leader_epoch(broker: "Broker", request: Any, context: RequestCont
                 "leader_epoch": -1,
                 "end_offset": -1,
             }
+            fenced = epoch_fault(getattr(partition, "current_leader_epoch", NO_EPOCH))
             if log is None:
                 result["error_code"] = ErrorCode.unknown_topic_or_partition
-            elif getattr(partition, "current_leader_epoch", -1) > 0:
-                result["error_code"] = ErrorCode.unknown_leader_epoch
-            elif partition.leader_epoch == 0:
-                result |= {"leader_epoch": 0, "end_offset": log.next_offset}
+            elif fenced is not ErrorCode.none:
+                result["error_code"] = fenced
+            elif partition.leader_epoch == LEADER_EPOCH:
+                result |= {"leader_epoch": LEADER_EPOCH, "end_offset": log.durable_offset}
+            elif partition.leader_epoch < NO_EPOCH:
+                result |= {"leader_epoch": partition.leader_epoch, "end_offset": log.start_offset}
             partitions.append(result)
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}
@@ -104,10 +124,10 @@ async def delete_records(broker: "Broker", request: Any, context: RequestContext
                 "error_code": ErrorCode.none,
             }
             log = broker.find_log(topic.name, partition.partition_index)
-            if log is None:
-                result["error_code"] = ErrorCode.unknown_topic_or_partition
-            elif broker.is_internal(topic.name):
+            if broker.is_internal(topic.name):
                 result["error_code"] = ErrorCode.invalid_topic_exception
+            elif log is None:
+                result["error_code"] = ErrorCode.unknown_topic_or_partition
             elif log.config.compact and not log.config.delete:
                 result["error_code"] = ErrorCode.policy_violation
             else:

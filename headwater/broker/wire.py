@@ -220,6 +220,7 @@ class Produced(NamedTuple):
     append_time: int
     log_start: int
     message: str | None
+    faults: tuple[tuple[int, str], ...] = ()  # numbers of the records that are at fault, and why
 
 
 def write_produce_response(correlation_id: int, version: int, results: list[Produced]) -> bytes:
@@ -233,16 +234,21 @@ def write_produce_response(correlation_id: int, version: int, results: list[Prod
     for topic, partitions in topics:
         out += _topic_name(topic, flexible)
         out += uvarint(len(partitions) + 1) if flexible else _I32.pack(len(partitions))
-        for _, partition, error, base_offset, append_time, log_start, message in partitions:
+        for _, partition, error, base_offset, append_time, log_start, message, faults in partitions:
             if version >= 5:
                 out += _PRODUCED.pack(partition, error, base_offset, append_time, log_start)
             else:
                 out += _PRODUCED_V3.pack(partition, error, base_offset, append_time)
             if flexible:
-                # no record errors, the message, no tagged fields
-                out += b"\x01\0\0" if message is None else b"\x01" + _compact(message) + b"\0"
+                out += uvarint(len(faults) + 1)
+                for number, fault in faults:
+                    out += _I32.pack(number) + _compact(fault) + b"\0"
+                out += b"\0\0" if message is None else _compact(message) + b"\0"
             elif version == 8:
-                out += b"\0\0\0\0" + _nullable(message)
+                out += _I32.pack(len(faults))
+                for number, fault in faults:
+                    out += _I32.pack(number) + _nullable(fault)
+                out += _nullable(message)
         if flexible:
             out += b"\0"
     out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"  # throttle time, tagged fields

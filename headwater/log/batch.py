@@ -188,6 +188,15 @@ def with_append_time(batch: Buffer, now_ms: int) -> bytearray:
     return copy
 
 
+def with_create_time(batch: Buffer) -> bytearray:
+    """A copy of the batch that says that its timestamps are the client's."""
+    copy = bytearray(batch)
+    attributes = struct.unpack_from(">h", copy, 21)[0] & ~LOG_APPEND_TIME
+    struct.pack_into(">h", copy, 21, attributes)
+    seal(copy)
+    return copy
+
+
 def assemble(
     records: Buffer,
     *,

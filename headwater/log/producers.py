@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from headwater.errors import OutOfOrderSequence, StaleProducerEpoch
+from headwater.errors import InvalidTransaction, OutOfOrderSequence, StaleProducerEpoch
 from headwater.log.batch import NO_SEQUENCE, BatchHeader
 from headwater.log.index import AbortedTransaction
 
@@ -97,7 +97,7 @@ class Producers:
                 f"producer {header.producer_id} has epoch {epoch}, the current one is {producer.epoch}",
             )
         if epoch > producer.epoch:
-            if first not in (0, NO_SEQUENCE) and producer.batches:
+            if first not in (0, NO_SEQUENCE):
                 raise self._out_of_order(header, "a new epoch starts at sequence 0")
             return None
         if first == NO_SEQUENCE:
@@ -107,8 +107,11 @@ class Producers:
             if batch.last_sequence == last and batch.first_sequence == first:
                 return batch
         expected = producer.last_sequence
-        if expected != NO_SEQUENCE and first != (expected + 1) & 0x7FFFFFFF:
+        if first != (expected + 1) & 0x7FFFFFFF:  # 0 where the epoch has only a marker so far
             raise self._out_of_order(header, f"the last one in the log is {expected}")
+        if producer.transaction_start != NO_OFFSET and not header.is_transactional:
+            cause = f"producer {header.producer_id} has a transaction open here, and the batch is none of it"
+            raise InvalidTransaction("append to", self.subject, cause)
         return None
 
     def _out_of_order(self, header: BatchHeader, why: str) -> OutOfOrderSequence:

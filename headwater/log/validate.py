@@ -7,17 +7,19 @@ compact (every record needs a key) or that store another codec than the client's
 from headwater.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedFormat
 from headwater.log.batch import (
     HEADER_SIZE,
-    LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
     Buffer,
     crc_is_right,
     read_header,
     with_append_time,
+    with_create_time,
 )
 from headwater.log.compression import CODECS, ZSTD
 from headwater.log.config import TopicConfig
 from headwater.log.records import check_keys, recompress
+
+MOST_FAULTS = 100  # records that an error names
 
 
 def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -> tuple[Buffer, BatchHeader]:
@@ -32,22 +34,26 @@ def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -
     if size < HEADER_SIZE:
         if size > 16 and batch[16] in (0, 1):
             raise UnsupportedFormat("append to", subject, f"message format v{batch[16]} is not supported")
-        raise CorruptBatch("append to", subject, f"{size} bytes are no record batch")
+        raise InvalidBatch("append to", subject, f"{size} bytes are no record batch")
     header = read_header(batch)
     if header.magic != MAGIC:
         if header.magic in (0, 1):
             raise UnsupportedFormat("append to", subject, f"message format v{header.magic} is not supported")
         raise CorruptBatch("append to", subject, f"unknown message format {header.magic}")
-    if header.length + LOG_OVERHEAD != size:
-        if HEADER_SIZE <= header.length + LOG_OVERHEAD < size:
+    if header.size != size:
+        if header.size < HEADER_SIZE:
+            raise CorruptBatch("append to", subject, f"a batch of {header.size} bytes is none")
+        if header.size < size:
             raise InvalidBatch("append to", subject, "a request holds one batch a partition, this has more")
-        raise CorruptBatch("append to", subject, f"a batch of {header.length + LOG_OVERHEAD} in {size} bytes")
+        raise InvalidBatch("append to", subject, f"a batch of {header.size} bytes in {size}")
     if size > config.max_message_bytes:
         raise BatchTooLarge(
             "append to", subject, f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
         )
     if not crc_is_right(batch, header):
         raise CorruptBatch("append to", subject, "the checksum of a batch does not match")
+    if header.base_offset != 0:
+        raise InvalidBatch("append to", subject, f"its base offset is {header.base_offset}, not 0")
     if header.is_control:
         raise InvalidBatch("append to", subject, "clients may not write control batches")
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
@@ -65,23 +71,36 @@ def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -
     if config.compact:
         keyless = check_keys(batch)
         if keyless:
-            raise InvalidBatch(
+            fault = InvalidBatch(
                 "append to", subject, f"record {keyless[0]} has no key, which a compacted topic needs"
             )
+            fault.records = tuple(keyless[:MOST_FAULTS])
+            raise fault
     if config.codec != "producer" and header.codec != CODECS[config.codec]:
         batch = recompress(batch, CODECS[config.codec], config.codec_level)
         header = read_header(batch)
+        if header.size > config.max_message_bytes:
+            raise BatchTooLarge(
+                "append to",
+                subject,
+                f"a batch of {header.size} bytes as {config.codec}, max.message.bytes is "
+                f"{config.max_message_bytes}",
+            )
     if config.append_time:
         batch = with_append_time(batch, now_ms)
         return batch, read_header(batch)
+    if header.uses_append_time:  # which is not for a client to say
+        batch = with_create_time(batch)
+        header = read_header(batch)
     if header.max_timestamp - now_ms > config.after_max_ms:
-        raise InvalidTimestamp(
-            "append to",
-            subject,
-            f"timestamp {header.max_timestamp} is too far ahead of the broker's {now_ms}",
-        )
+        raise _bad_time(header, subject, f"timestamp {header.max_timestamp} is too far ahead of", now_ms)
     if header.base_timestamp >= 0 and now_ms - header.base_timestamp > config.before_max_ms:
-        raise InvalidTimestamp(
-            "append to", subject, f"timestamp {header.base_timestamp} is too far behind the broker's {now_ms}"
-        )
+        raise _bad_time(header, subject, f"timestamp {header.base_timestamp} is too far behind", now_ms)
     return batch, header
+
+
+def _bad_time(header: BatchHeader, subject: str, cause: str, now_ms: int) -> InvalidTimestamp:
+    fault = InvalidTimestamp("append to", subject, f"{cause} the broker's {now_ms}")
+    if header.record_count == 1:
+        fault.records = (0,)
+    return fault

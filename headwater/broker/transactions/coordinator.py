@@ -2,19 +2,23 @@
 
 A state is written to the journal before it is in force. Ending a transaction is two steps: the decision is
 written (from then on it will be carried out, whatever crashes), then a marker goes to every partition it
-touched. Changes of one transactional id are made one at a time, under its lock.
+touched. Changes of one transactional id are made one at a time, and go on when the client that asked for
+them is gone.
 """
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.broker.journal import OFFSETS_TOPIC, Entry, Journal
 from headwater.broker.messages import ErrorCode
+from headwater.broker.transactions.markers import append_marker, write_markers
 from headwater.broker.transactions.producer_ids import ProducerIds
 from headwater.broker.transactions.records import (
+    NO_PRODUCER_ID,
     Status,
     TopicPartition,
     TransactionState,
@@ -23,54 +27,54 @@ from headwater.broker.transactions.records import (
     encode_key,
     encode_value,
 )
+from headwater.broker.transactions.transitions import (
+    RAISES_EPOCH,
+    ProducerEpoch,
+    Refused,
+    check_claim,
+    check_end,
+    check_identity,
+    completed,
+    decided,
+    identity,
+    initialised,
+    is_exhausted,
+    joined,
+    needs_new_producer_id,
+)
 from headwater.errors import (
     HeadwaterError,
     InvalidTransaction,
+    NotInTransaction,
+    OutOfOrderSequence,
     StaleProducerEpoch,
     UnknownProducer,
-    UnknownTopic,
 )
 from headwater.log.batch import BatchHeader
 from headwater.log.partition import PartitionLog, now_ms
-from headwater.log.records import ABORT, COMMIT, control_batch
-from headwater.log.segment import Retired
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 logger = logging.getLogger("headwater.broker")
 
-LAST_EPOCH = 32766  # the one after it is left for fencing
+T = TypeVar("T")
+
 OFFSETS_PARTITION: TopicPartition = (OFFSETS_TOPIC, 0)
-BUMPS_EPOCH = 2  # clients of this transaction version get a new epoch with every transaction
+PATIENCE_SECONDS = 5.0  # a request waits this long for its turn, and for markers; then the client tries again
 SWEEP_SECONDS = 0.5
-RETRY_SECONDS = 0.2
-
-
-class Refused(Exception):
-    """A request that does not fit the state of its transactional id."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
-
-
-class ProducerEpoch(NamedTuple):
-    """An identity under which a producer writes."""
-
-    producer_id: int
-    epoch: int
 
 
 class _Entry:
-    """A transactional id: its state, and the lock under which it changes."""
+    """A transactional id."""
 
-    __slots__ = ("lock", "state", "transactional_id")
+    __slots__ = ("carrying_out", "lock", "state", "transactional_id")
 
-    def __init__(self, transactional_id: str, state: TransactionState | None) -> None:
+    def __init__(self, transactional_id: str, state: TransactionState | None = None) -> None:
         self.transactional_id = transactional_id
         self.state = state
         self.lock = asyncio.Lock()
+        self.carrying_out: asyncio.Task[None] | None = None  # while it runs, nobody else changes the state
 
 
 class TransactionCoordinator:
@@ -83,32 +87,44 @@ class TransactionCoordinator:
         self._ids = ProducerIds(broker.directory.path / "producer-ids")
         self._max_timeout_ms = broker.settings.integer("transaction.max.timeout.ms")
         self._expiration_ms = broker.settings.integer("transactional.id.expiration.ms")
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._sweeper: asyncio.Task[None] | None = None
 
     # -- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the journal, and carry out the decisions that a crash left open."""
+        """Read the journal, and begin to carry out the decisions that a crash left open."""
         for item in self._journal.read():
-            if not isinstance(item, Entry):
-                continue
-            transactional_id = decode_key(item.key)
-            if transactional_id is None:
-                continue
-            if item.value is None:
-                self._entries.pop(transactional_id, None)
-            else:
-                self._entries[transactional_id] = _Entry(transactional_id, decode_value(item.value))
-        for entry in list(self._entries.values()):
-            if entry.state is not None and entry.state.status.is_ending:
-                async with entry.lock:
-                    await self._carry_out(entry)
+            if isinstance(item, Entry):
+                self._replay(item.key, item.value)
+        open_decisions = [
+            self._begin_carrying_out(entry)
+            for entry in self._entries.values()
+            if entry.state is not None and entry.state.status.is_ending
+        ]
+        if open_decisions:
+            await asyncio.wait(open_decisions, timeout=PATIENCE_SECONDS)
         self._sweeper = self._broker.loop.create_task(self._sweep())
 
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        transactional_id = decode_key(key)
+        if transactional_id is None:
+            return
+        if value is None:
+            self._entries.pop(transactional_id, None)
+        else:
+            self._entries[transactional_id] = _Entry(transactional_id, decode_value(value))
+
     async def stop(self) -> None:
+        """Finish what is under way; what does not finish will be after the next start."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=PATIENCE_SECONDS)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def states(self) -> list[tuple[str, TransactionState]]:
         """Every transactional id and its state."""
@@ -118,116 +134,160 @@ class TransactionCoordinator:
         entry = self._entries.get(transactional_id)
         return entry.state if entry is not None else None
 
+    # -- taking turns -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _turn(self, transactional_id: str, *, create: bool = False) -> AsyncIterator[_Entry]:
+        """The id, when nobody else is changing it; with ``create`` it need not be known before."""
+        entry = await self._acquire(transactional_id, create)
+        try:
+            if entry.carrying_out is not None:
+                await asyncio.wait({entry.carrying_out}, timeout=PATIENCE_SECONDS)
+                if entry.carrying_out is not None:
+                    raise Refused(ErrorCode.concurrent_transactions)
+            yield entry
+        finally:
+            if entry.state is None:
+                self._entries.pop(transactional_id, None)
+            entry.lock.release()
+
+    async def _acquire(self, transactional_id: str, create: bool) -> _Entry:
+        while True:
+            entry = self._entries.get(transactional_id)
+            if entry is None:
+                if not create:
+                    raise Refused(ErrorCode.invalid_producer_id_mapping)
+                entry = self._entries[transactional_id] = _Entry(transactional_id)
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await entry.lock.acquire()
+            except TimeoutError:
+                raise Refused(ErrorCode.concurrent_transactions) from None
+            if self._entries.get(transactional_id) is entry:
+                return entry
+            entry.lock.release()  # it has expired while we waited
+
+    async def _undisturbed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do ``work`` to its end, even if the client that waits for it goes away."""
+        return await asyncio.shield(self._start(work))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = self._broker.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, in case that nobody waits for it any more
+
     async def _save(self, entry: _Entry, state: TransactionState) -> None:
         state = dataclasses.replace(state, updated_ms=now_ms())
         await self._journal.append([(encode_key(entry.transactional_id), encode_value(state))])
         entry.state = state
 
-    async def new_producer_id(self) -> int:
-        return await self._broker.loop.run_in_executor(None, self._ids.take)
-
     # -- beginning --------------------------------------------------------------------------------
 
     async def init_producer(
-        self, transactional_id: str | None, timeout_ms: int, producer_id: int, epoch: int
+        self, transactional_id: str | None, timeout_ms: int, claimed: ProducerEpoch | None = None
     ) -> ProducerEpoch:
-        """An identity for a producer; with a transactional id it ends what earlier producers of it began."""
+        """An identity for a producer; with a transactional id it ends what earlier producers of it began.
+
+        ``claimed`` is the identity that the producer had so far, if it goes on after a fault (KIP-360).
+        """
         if transactional_id is None:
-            return ProducerEpoch(await self.new_producer_id(), 0)
+            return ProducerEpoch(await self._ids.take(), 0)
         if transactional_id == "":
             raise Refused(ErrorCode.invalid_request)
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise Refused(ErrorCode.invalid_transaction_timeout)
-        entry = self._entries.get(transactional_id)
-        if entry is None:
-            entry = self._entries[transactional_id] = _Entry(transactional_id, None)
-        async with entry.lock:
-            return await self._init(entry, timeout_ms, producer_id, epoch)
+        return await self._undisturbed(self._init(transactional_id, timeout_ms, claimed))
 
-    async def _init(self, entry: _Entry, timeout_ms: int, producer_id: int, epoch: int) -> ProducerEpoch:
-        state = entry.state
-        if state is None:
-            if producer_id >= 0:
-                raise Refused(ErrorCode.invalid_producer_id_mapping)
-            await self._save(entry, TransactionState(await self.new_producer_id(), 0, timeout_ms))
-            assert entry.state is not None
-            return ProducerEpoch(entry.state.producer_id, entry.state.epoch)
-        if producer_id >= 0 and not _may_continue(state, producer_id, epoch):
-            raise Refused(ErrorCode.producer_fenced)
-        if state.status.is_ending:
-            await self._carry_out(entry)
-        elif state.status is Status.ONGOING:
-            await self._end(entry, committed=False, epoch=min(state.epoch + 1, LAST_EPOCH + 1))
-        state = entry.state
-        assert state is not None
-        if state.epoch >= LAST_EPOCH:
-            fresh = TransactionState(
-                await self.new_producer_id(), 0, timeout_ms, previous_producer_id=state.producer_id
-            )
-        else:
-            fresh = TransactionState(state.producer_id, state.epoch + 1, timeout_ms)
-        await self._save(entry, fresh)
-        return ProducerEpoch(fresh.producer_id, fresh.epoch)
+    async def _init(
+        self, transactional_id: str, timeout_ms: int, claimed: ProducerEpoch | None
+    ) -> ProducerEpoch:
+        while True:
+            async with self._turn(transactional_id, create=True) as entry:
+                state = entry.state
+                if state is not None and state.status is Status.ONGOING:
+                    check_claim(state, claimed)
+                    await self._decide(entry, committed=False, raises_epoch=True)
+                    continue
+                new_id = NO_PRODUCER_ID
+                if needs_new_producer_id(state):
+                    new_id = await self._ids.take()
+                fresh = initialised(state, claimed, timeout_ms, new_id)
+                await self._save(entry, fresh)
+                return identity(fresh)
 
     async def add_partitions(
         self,
         transactional_id: str,
-        producer_id: int,
-        epoch: int,
+        claimed: ProducerEpoch,
         partitions: Iterable[TopicPartition],
         client_version: int = 0,
     ) -> None:
         """The producer's transaction, begun when there is none, will write to these partitions."""
-        entry = self._entries.get(transactional_id)
-        if entry is None or entry.state is None:
-            raise Refused(ErrorCode.invalid_producer_id_mapping)
-        async with entry.lock:
-            state = self._checked(entry, producer_id, epoch)
-            if state.status.is_ending:
-                raise Refused(ErrorCode.concurrent_transactions)
-            begun = state.status is Status.ONGOING
-            wanted = frozenset(partitions)
-            if begun and wanted <= state.partitions:
-                return
-            added = dataclasses.replace(
-                state,
-                status=Status.ONGOING,
-                partitions=state.partitions | wanted if begun else wanted,
-                started_ms=state.started_ms if begun else now_ms(),
-                client_version=client_version,
-            )
-            await self._save(entry, added)
+        if not transactional_id:
+            raise Refused(ErrorCode.invalid_request)
+        await self._undisturbed(
+            self._add_partitions(transactional_id, claimed, frozenset(partitions), client_version)
+        )
 
-    def _checked(self, entry: _Entry, producer_id: int, epoch: int) -> TransactionState:
-        state = entry.state
-        if state is None or state.producer_id != producer_id:
-            raise Refused(ErrorCode.invalid_producer_id_mapping)
-        if state.epoch != epoch:
-            raise Refused(ErrorCode.producer_fenced)
-        return state
+    async def _add_partitions(
+        self,
+        transactional_id: str,
+        claimed: ProducerEpoch,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> None:
+        async with self._turn(transactional_id) as entry:
+            await self._join(entry, claimed, partitions, client_version)
+
+    async def _join(
+        self,
+        entry: _Entry,
+        claimed: ProducerEpoch,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> None:
+        state = joined(entry.state, claimed, partitions, client_version, now_ms())
+        if state is not None:
+            await self._save(entry, state)
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def is_part(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> bool:
+    def is_part(self, transactional_id: str, claimed: ProducerEpoch, partition: TopicPartition) -> bool:
         """Whether the producer's transaction is open and has the partition."""
         state = self.state(transactional_id)
         return (
             state is not None
-            and state.producer_id == producer_id
-            and state.epoch == epoch
             and state.status is Status.ONGOING
+            and identity(state) == claimed
             and partition in state.partitions
         )
 
+    def check_part(self, transactional_id: str, claimed: ProducerEpoch, partition: TopicPartition) -> None:
+        """Refuse a producer whose open transaction does not have the partition."""
+        if not transactional_id:
+            raise Refused(ErrorCode.invalid_request)
+        state = check_identity(self.state(transactional_id), claimed)
+        if state.status.is_ending:
+            raise Refused(ErrorCode.concurrent_transactions)
+        if state.status is not Status.ONGOING or partition not in state.partitions:
+            raise Refused(ErrorCode.transaction_abortable)
+
     def check_produce(
-        self, transactional_id: str | None, header: BatchHeader, topic: str, partition: int
+        self, transactional_id: str, header: BatchHeader, log: PartitionLog, knows_abortable: bool
     ) -> None:
         """Raise unless a transactional batch belongs to an open transaction that has the partition.
 
-        Without this a late batch could open a transaction that nobody ever ends.
+        Without this a late batch could open a transaction that nobody ever ends. ``knows_abortable``: the
+        client can be told that aborting is enough, rather than that it did something wrong.
         """
-        subject = f"{topic}-{partition}"
-        state = self.state(transactional_id) if transactional_id is not None else None
+        subject = log.name
+        state = self.state(transactional_id)
         if state is None or state.producer_id != header.producer_id:
             raise UnknownProducer(
                 "append to", subject, f"producer {header.producer_id} is not that of {transactional_id!r}"
@@ -239,69 +299,99 @@ class TransactionCoordinator:
                 f"producer {header.producer_id} has epoch {header.producer_epoch}, "
                 f"the current one is {state.epoch}",
             )
-        if state.status is not Status.ONGOING or (topic, partition) not in state.partitions:
-            cause = f"it is not part of {transactional_id!r}'s open transaction"
-            raise InvalidTransaction("append to", subject, cause)
+        if state.status is not Status.ONGOING or (log.topic, log.partition) not in state.partitions:
+            kind = NotInTransaction if knows_abortable else InvalidTransaction
+            raise kind("append to", subject, f"it is not part of {transactional_id!r}'s open transaction")
+        is_first = log.producers.get(header.producer_id) is None
+        if is_first and header.base_sequence and state.client_version >= RAISES_EPOCH:
+            # The epoch is of this transaction alone: a batch before this one is yet to come.
+            cause = f"the first sequence is {header.base_sequence}, not 0"
+            raise OutOfOrderSequence("append to", subject, cause)
+
+    async def commit_offsets(
+        self,
+        transactional_id: str,
+        claimed: ProducerEpoch,
+        commit: Callable[[], Awaitable[T]],
+        client_version: int,
+        joins: bool,
+    ) -> T:
+        """Run ``commit`` while the transaction is open and has the offsets' partition.
+
+        With ``joins`` the partition is added when it is missing. The transaction cannot end meanwhile:
+        offsets that came after its marker would belong to nobody.
+        """
+        if not transactional_id:
+            raise Refused(ErrorCode.invalid_request)
+
+        async def work() -> T:
+            async with self._turn(transactional_id) as entry:
+                if joins:
+                    await self._join(entry, claimed, frozenset({OFFSETS_PARTITION}), client_version)
+                else:
+                    self.check_part(transactional_id, claimed, OFFSETS_PARTITION)
+                return await commit()
+
+        return await self._undisturbed(work())
 
     # -- ending -----------------------------------------------------------------------------------
 
     async def end(
-        self, transactional_id: str, producer_id: int, epoch: int, committed: bool, bumps_epoch: bool
+        self, transactional_id: str, claimed: ProducerEpoch, committed: bool, raises_epoch: bool
     ) -> ProducerEpoch:
-        """Commit or abort; the identity for the next transaction is returned."""
-        entry = self._entries.get(transactional_id)
-        if entry is None or entry.state is None:
-            raise Refused(ErrorCode.invalid_producer_id_mapping)
-        async with entry.lock:
-            state = entry.state
-            if bumps_epoch and _is_repeated_end(state, producer_id, epoch):
-                _check_same_end(state, committed)
-                return ProducerEpoch(state.producer_id, state.epoch)
-            state = self._checked(entry, producer_id, epoch)
-            if state.status.is_ending:
-                raise Refused(ErrorCode.concurrent_transactions)
-            if state.status is Status.ONGOING:
-                await self._end(entry, committed, epoch + 1 if bumps_epoch else epoch)
-            elif bumps_epoch and not committed:
-                # An abort of a transaction that never wrote: only the epoch rises.
-                await self._end(entry, committed, epoch + 1)
-            elif state.status is Status.EMPTY or bumps_epoch:
-                raise Refused(ErrorCode.invalid_txn_state)
-            else:
-                _check_same_end(state, committed)
-            assert entry.state is not None
-            return ProducerEpoch(entry.state.producer_id, entry.state.epoch)
+        """Commit or abort; the identity for the next transaction is returned.
 
-    async def _end(self, entry: _Entry, committed: bool, epoch: int) -> None:
-        assert entry.state is not None
-        status = Status.PREPARE_COMMIT if committed else Status.PREPARE_ABORT
-        open_partitions = entry.state.partitions if entry.state.status is Status.ONGOING else frozenset()
-        decided = dataclasses.replace(entry.state, status=status, epoch=epoch, partitions=open_partitions)
-        await self._save(entry, decided)
-        await self._carry_out(entry)
+        Readers see the outcome when this returns, unless a disk keeps the markers waiting.
+        """
+        if not transactional_id:
+            raise Refused(ErrorCode.invalid_request)
+        return await self._undisturbed(self._end(transactional_id, claimed, committed, raises_epoch))
+
+    async def _end(
+        self, transactional_id: str, claimed: ProducerEpoch, committed: bool, raises_epoch: bool
+    ) -> ProducerEpoch:
+        async with self._turn(transactional_id) as entry:
+            if not check_end(entry.state, claimed, committed, raises_epoch):
+                assert entry.state is not None
+                return identity(entry.state)
+            markers = await self._decide(entry, committed, raises_epoch, may_rotate=raises_epoch)
+            assert entry.state is not None
+            following = identity(completed(entry.state))
+        await asyncio.wait({markers}, timeout=PATIENCE_SECONDS)
+        return following
+
+    async def _decide(
+        self, entry: _Entry, committed: bool, raises_epoch: bool, may_rotate: bool = False
+    ) -> "asyncio.Task[None]":
+        """Write the decision down, and begin to carry it out."""
+        state = entry.state
+        assert state is not None
+        next_id = NO_PRODUCER_ID
+        if may_rotate and is_exhausted(state.epoch):
+            next_id = await self._ids.take()
+        await self._save(entry, decided(state, committed, raises_epoch, now_ms(), next_id))
+        return self._begin_carrying_out(entry)
+
+    def _begin_carrying_out(self, entry: _Entry) -> "asyncio.Task[None]":
+        entry.carrying_out = self._start(self._carry_out(entry))
+        return entry.carrying_out
 
     async def _carry_out(self, entry: _Entry) -> None:
         """Write the markers of a decided transaction, and that it is complete."""
         state = entry.state
         assert state is not None
         committed = state.status is Status.PREPARE_COMMIT
-        await self._write_markers(state, committed)
+        while True:
+            try:
+                await write_markers(self._broker, state.partitions, state.producer_id, state.epoch, committed)
+                break
+            except Exception:  # readers of these partitions wait: it must not be given up
+                logger.exception("the transaction of %s cannot be ended yet", entry.transactional_id)
+                await asyncio.sleep(PATIENCE_SECONDS)
         if OFFSETS_PARTITION in state.partitions:
             self._broker.groups.complete_transaction(state.producer_id, committed)
-        complete = dataclasses.replace(
-            state,
-            status=Status.COMPLETE_COMMIT if committed else Status.COMPLETE_ABORT,
-            partitions=frozenset(),
-            updated_ms=now_ms(),
-        )
-        if state.epoch > LAST_EPOCH:
-            complete = dataclasses.replace(
-                complete,
-                producer_id=await self.new_producer_id(),
-                epoch=0,
-                previous_producer_id=state.producer_id,
-            )
-        entry.state = complete
+        entry.state = complete = dataclasses.replace(completed(state), updated_ms=now_ms())
+        entry.carrying_out = None
         # Nobody has to wait for this one: a crash before it is durable writes the markers once more.
         try:
             log = self._journal.log or await self._journal.open()
@@ -310,43 +400,16 @@ class TransactionCoordinator:
         except HeadwaterError as error:
             logger.warning("%s", error)
 
-    async def _write_markers(self, state: TransactionState, committed: bool) -> None:
-        kind = COMMIT if committed else ABORT
-        left = set(state.partitions)
-        while left:
-            waiting = {}
-            for topic, partition in sorted(left):
-                log = self._broker.find_log(topic, partition)
-                batch = control_batch(kind, state.producer_id, state.epoch, 0, now_ms())
-                try:
-                    if log is not None:
-                        log.append_marker(batch, now_ms())
-                        waiting[topic, partition] = self._broker.durable(log)
-                        continue
-                except (StaleProducerEpoch, UnknownTopic, Retired):
-                    pass  # a newer epoch's marker is there, or the topic is gone: nothing is open any more
-                except HeadwaterError as error:
-                    logger.warning("%s", error)
-                    continue
-                left.discard((topic, partition))
-            for key, future in waiting.items():
-                try:
-                    await future
-                    left.discard(key)
-                except HeadwaterError as error:
-                    logger.warning("%s", error)
-            if left:
-                await asyncio.sleep(RETRY_SECONDS)
-
-    def write_marker(
+    async def write_marker(
         self, log: PartitionLog, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool
-    ) -> "asyncio.Future[None]":
+    ) -> None:
         """A marker in one partition, as an administrator asks for it; the coordinator's state stays."""
-        kind = COMMIT if committed else ABORT
-        log.append_marker(control_batch(kind, producer_id, epoch, coordinator_epoch, now_ms()), now_ms())
-        return self._broker.durable(log)
+        append_marker(log, producer_id, epoch, coordinator_epoch, committed)
+        await self._broker.durable(log)
+        if (log.topic, log.partition) == OFFSETS_PARTITION:
+            self._broker.groups.complete_transaction(producer_id, committed)
 
-    # -- time-outs --------------------------------------------------------------------------------
+    # -- time -------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
         while True:
@@ -354,54 +417,38 @@ class TransactionCoordinator:
             now = now_ms()
             for entry in list(self._entries.values()):
                 state = entry.state
-                if state is None:
+                if state is None or entry.lock.locked() or entry.carrying_out is not None:
                     continue
-                try:
-                    if state.status is Status.ONGOING and now > state.started_ms + state.timeout_ms:
-                        await self._time_out(entry)
-                    elif state.status is not Status.ONGOING and now > state.updated_ms + self._expiration_ms:
-                        await self._expire(entry)
-                except HeadwaterError as error:
-                    logger.warning("%s", error)
+                if _has_timed_out(state, now):
+                    self._start(self._time_out(entry.transactional_id))
+                elif self._has_expired(state, now):
+                    self._start(self._expire(entry.transactional_id))
 
-    async def _time_out(self, entry: _Entry) -> None:
-        async with entry.lock:
-            state = entry.state
-            if (
-                state is not None
-                and state.status is Status.ONGOING
-                and now_ms() > state.started_ms + state.timeout_ms
-            ):
-                logger.info("aborting the transaction of %s: it timed out", entry.transactional_id)
-                await self._end(entry, committed=False, epoch=state.epoch + 1)
+    def _has_expired(self, state: TransactionState, now: int) -> bool:
+        return state.status is not Status.ONGOING and now > state.updated_ms + self._expiration_ms
 
-    async def _expire(self, entry: _Entry) -> None:
-        async with entry.lock:
-            state = entry.state
-            if state is None or state.status is Status.ONGOING or state.status.is_ending:
-                return
-            await self._journal.append([(encode_key(entry.transactional_id), None)])
-            entry.state = None
-            self._entries.pop(entry.transactional_id, None)
+    async def _time_out(self, transactional_id: str) -> None:
+        try:
+            async with self._turn(transactional_id) as entry:
+                if entry.state is not None and _has_timed_out(entry.state, now_ms()):
+                    logger.info("aborting the transaction of %s: it timed out", transactional_id)
+                    await self._decide(entry, committed=False, raises_epoch=True)
+        except Refused:
+            pass  # the next sweep will look again
+        except HeadwaterError as error:
+            logger.warning("%s", error)
 
-
-def _may_continue(state: TransactionState, producer_id: int, epoch: int) -> bool:
-    """Whether a producer that names its identity may go on with a new epoch (KIP-360)."""
-    if producer_id == state.producer_id:
-        return epoch in (state.epoch, state.epoch - 1)
-    return producer_id == state.previous_producer_id
+    async def _expire(self, transactional_id: str) -> None:
+        try:
+            async with self._turn(transactional_id) as entry:
+                if entry.state is not None and self._has_expired(entry.state, now_ms()):
+                    await self._journal.append([(encode_key(transactional_id), None)])
+                    entry.state = None
+        except Refused:
+            pass
+        except HeadwaterError as error:
+            logger.warning("%s", error)
 
 
-def _is_repeated_end(state: TransactionState, producer_id: int, epoch: int) -> bool:
-    """Whether this end was decided already: the client's epoch is the one before."""
-    if state.status in (Status.EMPTY, Status.ONGOING):
-        return False
-    if producer_id == state.producer_id:
-        return epoch == state.epoch - 1
-    return producer_id == state.previous_producer_id and state.epoch == 0
-
-
-def _check_same_end(state: TransactionState, committed: bool) -> None:
-    wanted = Status.COMPLETE_COMMIT if committed else Status.COMPLETE_ABORT
-    if state.status is not wanted:
-        raise Refused(ErrorCode.invalid_txn_state)
+def _has_timed_out(state: TransactionState, now: int) -> bool:
+    return state.status is Status.ONGOING and now > state.started_ms + state.timeout_ms

@@ -1,49 +1,61 @@
 """The APIs of transactional and idempotent producers, and those that show what they are doing."""
 
-import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
 from headwater.broker.groups.handlers_offsets import txn_offset_commit as commit_offsets
+from headwater.broker.groups.patterns import InvalidPattern, TopicPattern
+from headwater.broker.groups.refusals import code_of
 from headwater.broker.messages import ErrorCode, Fields, duration, error, milliseconds, moment
-from headwater.broker.transactions.coordinator import BUMPS_EPOCH, OFFSETS_PARTITION, Refused
+from headwater.broker.transactions.coordinator import OFFSETS_PARTITION
 from headwater.broker.transactions.records import Status, TopicPartition
+from headwater.broker.transactions.transitions import RAISES_EPOCH, ProducerEpoch, Refused
 from headwater.errors import HeadwaterError
 from headwater.log.partition import now_ms
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
-END_BUMPS_EPOCH_FROM = 5
+NOBODY = {"producer_id": -1, "producer_epoch": -1}
+END_RAISES_EPOCH_FROM = 5
 OFFSETS_JOIN_THEMSELVES_FROM = 5
+OFFSETS_KNOW_ABORTABLE_FROM = 4
 
 
-def _older(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Clients that do not know PRODUCER_FENCED yet are told INVALID_PRODUCER_EPOCH."""
+def _code(fault: Refused | HeadwaterError, version: int, fenced_from: int) -> ErrorCode:
+    """The answer; clients that do not know PRODUCER_FENCED yet are told INVALID_PRODUCER_EPOCH.
+
+    A disk that does not take the coordinator's state makes it one that is not there: clients retry then.
+    """
+    code = fault.code if isinstance(fault, Refused) else code_of(fault)
     if code is ErrorCode.producer_fenced and version < fenced_from:
         return ErrorCode.invalid_producer_epoch
     return code
 
 
+def _claimed(request: Any) -> ProducerEpoch:
+    return ProducerEpoch(request.producer_id, request.producer_epoch)
+
+
 async def init_producer_id(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """An identity for an idempotent or transactional producer."""
+    named = ProducerEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    if (named.producer_id == -1) != (named.epoch == -1):
+        return {"error_code": ErrorCode.invalid_request, **NOBODY}
     try:
-        identity = await broker.transactions.init_producer(
+        given = await broker.transactions.init_producer(
             request.transactional_id,
             milliseconds(request.transaction_timeout),
-            getattr(request, "producer_id", -1),
-            getattr(request, "producer_epoch", -1),
+            None if named.producer_id == -1 else named,
         )
-    except Refused as refused:
-        code = _older(refused.code, context.version, 4)
-        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
-    except HeadwaterError as fault:
-        return {"error_code": error(fault.kafka_code), "producer_id": -1, "producer_epoch": -1}
+    except (Refused, HeadwaterError) as fault:
+        return {"error_code": _code(fault, context.version, 4), **NOBODY}
     return {
         "error_code": ErrorCode.none,
-        "producer_id": identity.producer_id,
-        "producer_epoch": identity.epoch,
+        "producer_id": given.producer_id,
+        "producer_epoch": given.epoch,
         "ongoing_txn_producer_id": -1,
         "ongoing_txn_producer_epoch": -1,
     }
@@ -52,59 +64,31 @@ async def init_producer_id(broker: "Broker", request: Any, context: RequestConte
 async def add_partitions_to_txn(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """The transaction will write to these partitions."""
     if context.version < 4:
-        results = await _add(
-            broker,
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            request.v3_and_below_topics,
-            False,
-            context.version,
-        )
-        return {"results_by_topic_v3_and_below": results}
+        claimed = ProducerEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        transactional_id = request.v3_and_below_transactional_id
+        topics = request.v3_and_below_topics
+        codes = await _add(broker, transactional_id, claimed, _partitions(topics), context.version)
+        return {"results_by_topic_v3_and_below": _by_topic(topics, codes)}
     transactions = []
     for item in request.transactions:
-        topics = await _add(
-            broker,
-            item.transactional_id,
-            item.producer_id,
-            item.producer_epoch,
-            item.topics,
-            item.verify_only,
-            context.version,
-        )
+        wanted = _partitions(item.topics)
+        if item.verify_only:
+            codes = _verify(broker, item.transactional_id, _claimed(item), wanted)
+        else:
+            codes = await _add(broker, item.transactional_id, _claimed(item), wanted, context.version)
+        topics = _by_topic(item.topics, codes)
         transactions.append({"transactional_id": item.transactional_id, "topic_results": topics})
     return {"error_code": ErrorCode.none, "results_by_transaction": transactions}
 
 
-async def _add(
-    broker: "Broker",
-    transactional_id: str,
-    producer_id: int,
-    epoch: int,
-    topics: Any,
-    verify_only: bool,
-    version: int,
-) -> list[dict[str, Any]]:
-    wanted: list[TopicPartition] = [(topic.name, number) for topic in topics for number in topic.partitions]
-    unknown = {key for key in wanted if broker.find_log(*key) is None}
-    codes: dict[TopicPartition, ErrorCode] = {}
-    if unknown:
-        # One unknown partition and none is added, as in Kafka.
-        codes = dict.fromkeys(wanted, ErrorCode.operation_not_attempted)
-        codes |= dict.fromkeys(unknown, ErrorCode.unknown_topic_or_partition)
-    elif verify_only:
-        for key in wanted:
-            known = broker.transactions.is_part(transactional_id, producer_id, epoch, key)
-            codes[key] = ErrorCode.none if known else ErrorCode.transaction_abortable
-    else:
-        try:
-            await broker.transactions.add_partitions(transactional_id, producer_id, epoch, wanted)
-            codes = dict.fromkeys(wanted, ErrorCode.none)
-        except Refused as refused:
-            codes = dict.fromkeys(wanted, _older(refused.code, version, 2))
-        except HeadwaterError as fault:
-            codes = dict.fromkeys(wanted, error(fault.kafka_code))
+Codes = dict[TopicPartition, ErrorCode]
+
+
+def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
+    return [(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def _by_topic(topics: Iterable[Any], codes: Codes) -> list[Fields]:
     return [
         {
             "name": topic.name,
@@ -117,81 +101,102 @@ async def _add(
     ]
 
 
+async def _add(
+    broker: "Broker",
+    transactional_id: str,
+    claimed: ProducerEpoch,
+    wanted: list[TopicPartition],
+    version: int,
+) -> Codes:
+    missing = _missing(broker, wanted)
+    if missing:  # one of them and none is added, as in Kafka
+        return dict.fromkeys(wanted, ErrorCode.operation_not_attempted) | missing
+    try:
+        await broker.transactions.add_partitions(transactional_id, claimed, wanted)
+    except (Refused, HeadwaterError) as fault:
+        return dict.fromkeys(wanted, _code(fault, version, 2))
+    return dict.fromkeys(wanted, ErrorCode.none)
+
+
+def _missing(broker: "Broker", wanted: list[TopicPartition]) -> Codes:
+    codes: Codes = {}
+    for topic, number in wanted:
+        if broker.is_internal(topic):
+            codes[topic, number] = ErrorCode.topic_authorization_failed
+        elif broker.find_log(topic, number) is None:
+            codes[topic, number] = ErrorCode.unknown_topic_or_partition
+    return codes
+
+
+def _verify(
+    broker: "Broker", transactional_id: str, claimed: ProducerEpoch, wanted: list[TopicPartition]
+) -> Codes:
+    missing = _missing(broker, wanted)
+    if missing:
+        return dict.fromkeys(wanted, ErrorCode.operation_not_attempted) | missing
+    codes: Codes = {}
+    for partition in wanted:
+        codes[partition] = ErrorCode.none
+        try:
+            broker.transactions.check_part(transactional_id, claimed, partition)
+        except Refused as refused:
+            codes[partition] = refused.code
+    return codes
+
+
 async def add_offsets_to_txn(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """The transaction will commit offsets of a group."""
     try:
         await broker.transactions.add_partitions(
-            request.transactional_id, request.producer_id, request.producer_epoch, [OFFSETS_PARTITION]
+            request.transactional_id, _claimed(request), [OFFSETS_PARTITION]
         )
-    except Refused as refused:
-        return {"error_code": _older(refused.code, context.version, 2)}
-    except HeadwaterError as fault:
-        return {"error_code": error(fault.kafka_code)}
+    except (Refused, HeadwaterError) as fault:
+        return {"error_code": _code(fault, context.version, 2)}
     return {"error_code": ErrorCode.none}
 
 
 async def txn_offset_commit(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Commit offsets as part of a transaction."""
-    code = ErrorCode.none
-    identity = (request.transactional_id, request.producer_id, request.producer_epoch)
-    if not broker.transactions.is_part(*identity, OFFSETS_PARTITION):
-        if context.version >= OFFSETS_JOIN_THEMSELVES_FROM:
-            try:
-                await broker.transactions.add_partitions(
-                    *identity, [OFFSETS_PARTITION], client_version=BUMPS_EPOCH
-                )
-            except Refused as refused:
-                code = refused.code
-            except HeadwaterError as fault:
-                code = error(fault.kafka_code)
-        else:
-            code = _why_not_part(broker, request)
-    if code is ErrorCode.producer_fenced:
-        code = ErrorCode.invalid_producer_epoch
-    if code is not ErrorCode.none:
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {"partition_index": partition.partition_index, "error_code": code}
-                        for partition in topic.partitions
-                    ],
-                }
-                for topic in request.topics
-            ]
+    try:
+        return await broker.transactions.commit_offsets(
+            request.transactional_id,
+            _claimed(request),
+            lambda: commit_offsets(broker.groups, request, context),
+            RAISES_EPOCH,
+            joins=context.version >= OFFSETS_JOIN_THEMSELVES_FROM,
+        )
+    except (Refused, HeadwaterError) as fault:
+        code = _code(fault, 0, 1)
+    if code is ErrorCode.transaction_abortable and context.version < OFFSETS_KNOW_ABORTABLE_FROM:
+        code = ErrorCode.invalid_txn_state
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": partition.partition_index, "error_code": code}
+                for partition in topic.partitions
+            ],
         }
-    return await commit_offsets(broker.groups, request, context)
-
-
-def _why_not_part(broker: "Broker", request: Any) -> ErrorCode:
-    state = broker.transactions.state(request.transactional_id)
-    if state is None or state.producer_id != request.producer_id:
-        return ErrorCode.invalid_producer_id_mapping
-    if state.epoch != request.producer_epoch:
-        return ErrorCode.producer_fenced
-    return ErrorCode.invalid_txn_state
+        for topic in request.topics
+    ]
+    return {"topics": topics}
 
 
 async def end_txn(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Commit or abort; answered when the markers are durable."""
     try:
-        identity = await broker.transactions.end(
+        given = await broker.transactions.end(
             request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
+            _claimed(request),
             request.committed,
-            context.version >= END_BUMPS_EPOCH_FROM,
+            context.version >= END_RAISES_EPOCH_FROM,
         )
-    except Refused as refused:
-        code = _older(refused.code, context.version, 2)
-        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
-    except HeadwaterError as fault:
-        return {"error_code": error(fault.kafka_code), "producer_id": -1, "producer_epoch": -1}
+    except (Refused, HeadwaterError) as fault:
+        return {"error_code": _code(fault, context.version, 2), **NOBODY}
     return {
         "error_code": ErrorCode.none,
-        "producer_id": identity.producer_id,
-        "producer_epoch": identity.epoch,
+        "producer_id": given.producer_id,
+        "producer_epoch": given.epoch,
     }
 
 
@@ -261,21 +266,12 @@ def describe_producers(broker: "Broker", request: Any, context: RequestContext) 
 
 def describe_transactions(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Transactional ids in full."""
-    results = []
+    results: list[Fields] = []
     for transactional_id in request.transactional_ids:
         state = broker.transactions.state(transactional_id)
         if state is None:
-            results.append(
-                {
-                    "transactional_id": transactional_id,
-                    "error_code": ErrorCode.transactional_id_not_found,
-                    "producer_id": -1,
-                    "producer_epoch": -1,
-                    "transaction_state": "",
-                    "transaction_start_time": moment(-1),
-                    "topics": (),
-                }
-            )
+            code = ErrorCode.transactional_id_not_found if transactional_id else ErrorCode.invalid_request
+            results.append({"transactional_id": transactional_id, "error_code": code})
             continue
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(state.partitions):
@@ -286,7 +282,7 @@ def describe_transactions(broker: "Broker", request: Any, context: RequestContex
                 "error_code": ErrorCode.none,
                 "transaction_state": state.status.label,
                 "transaction_timeout": duration(state.timeout_ms),
-                "transaction_start_time": moment(state.started_ms if state.status is Status.ONGOING else -1),
+                "transaction_start_time": moment(state.started_ms),
                 "producer_id": state.producer_id,
                 "producer_epoch": state.epoch,
                 "topics": [{"topic": name, "partitions": tuple(p)} for name, p in topics.items()],
@@ -302,8 +298,8 @@ def list_transactions(broker: "Broker", request: Any, context: RequestContext) -
     longer_than = getattr(request, "duration_filter", -1)
     pattern = getattr(request, "transactional_id_pattern", None)
     try:
-        matches = re.compile(pattern).fullmatch if pattern else None
-    except re.error:
+        matches = TopicPattern(pattern).matches if pattern else None
+    except InvalidPattern:
         return {"error_code": ErrorCode.invalid_regular_expression, "transaction_states": ()}
     found = []
     for transactional_id, state in broker.transactions.states():
@@ -311,7 +307,7 @@ def list_transactions(broker: "Broker", request: Any, context: RequestContext) -
             continue
         if request.producer_id_filters and state.producer_id not in request.producer_id_filters:
             continue
-        if longer_than >= 0 and (state.started_ms < 0 or now_ms() - state.started_ms <= longer_than):
+        if longer_than >= 0 and now_ms() - state.started_ms <= longer_than:
             continue
         if matches is not None and not matches(transactional_id):
             continue
@@ -337,4 +333,4 @@ serve(27, 1, 1, write_txn_markers)
 serve(28, 0, 5, txn_offset_commit)
 serve(61, 0, 0, describe_producers)
 serve(65, 0, 0, describe_transactions)
-serve(66, 0, 1, list_transactions)
+serve(66, 0, 2, list_transactions)

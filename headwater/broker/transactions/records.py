@@ -8,8 +8,13 @@ from headwater.broker.groups.wire import Malformed, Reader, Writer
 
 TopicPartition = tuple[str, int]
 
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+
 _I64 = struct.Struct(">q")
 _I16 = struct.Struct(">h")
+_NONE = _I64.pack(NO_PRODUCER_ID)
+_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = range(3)  # tags
 
 
 class Status(IntEnum):
@@ -48,8 +53,10 @@ class TransactionState:
     partitions: frozenset[TopicPartition] = frozenset()
     updated_ms: int = -1
     started_ms: int = -1
-    previous_producer_id: int = -1
+    previous_producer_id: int = NO_PRODUCER_ID  # whose epochs were used up before
+    next_producer_id: int = NO_PRODUCER_ID  # takes over when the decided transaction is complete
     client_version: int = 0  # 2: the client's epoch rises with every transaction (KIP-890)
+    last_epoch: int = NO_EPOCH  # the one before, if its producer may not have heard of this one; not stored
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -78,10 +85,12 @@ def encode_value(state: TransactionState) -> bytes:
         writer.string(item[0]).array(item[1], Writer.i32).tags()
 
     tagged = []
-    if state.previous_producer_id != -1:
-        tagged.append((0, _I64.pack(state.previous_producer_id)))
+    if state.previous_producer_id != NO_PRODUCER_ID:
+        tagged.append((_PREVIOUS_PRODUCER_ID, _I64.pack(state.previous_producer_id)))
+    if state.next_producer_id != NO_PRODUCER_ID:
+        tagged.append((_NEXT_PRODUCER_ID, _I64.pack(state.next_producer_id)))
     if state.client_version:
-        tagged.append((2, _I16.pack(state.client_version)))
+        tagged.append((_CLIENT_VERSION, _I16.pack(state.client_version)))
     writer = Writer(flexible=True).i16(1)
     writer.i64(state.producer_id).i16(state.epoch).i32(state.timeout_ms).i8(state.status)
     if state.status is Status.EMPTY:
@@ -117,6 +126,7 @@ def decode_value(value: bytes) -> TransactionState:
         frozenset(partitions),
         updated_ms,
         started_ms,
-        _I64.unpack(tagged[0])[0] if 0 in tagged else -1,
-        _I16.unpack(tagged[2])[0] if 2 in tagged else 0,
+        _I64.unpack(tagged.get(_PREVIOUS_PRODUCER_ID, _NONE))[0],
+        _I64.unpack(tagged.get(_NEXT_PRODUCER_ID, _NONE))[0],
+        _I16.unpack(tagged.get(_CLIENT_VERSION, b"\0\0"))[0],
     )

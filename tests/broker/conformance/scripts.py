@@ -1,0 +1,13 @@
+"""All scripts, by name. Importing the modules registers them."""
+
+from tests.broker.conformance import (  # noqa: F401
+    producing,
+    reading,
+    transactions,
+    transactions_implicit,
+    transactions_offsets,
+    transactions_over_time,
+)
+from tests.broker.conformance.script import SCRIPTS
+
+__all__ = ["SCRIPTS"]
