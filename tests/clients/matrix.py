@@ -22,9 +22,10 @@ class Client:
     null_headers: bool = True  # whether it can write a header without a value
     null_records: bool = True  # whether it can write a record with neither key nor value
     empties: bool = True  # whether its reader tells an empty key, value or header from none
+    header_order: bool = True  # whether it keeps the order of headers when a name comes back
     transactions: bool = True
     groups: Sequence[tuple[str, str]] = ()  # protocol and assignor
-    static: bool = True  # whether it has group.instance.id
+    static: Sequence[str] = ("classic", "consumer")  # protocols in which it has group.instance.id
     fenced: Sequence[str] = ()  # its names for "a newer producer has this transactional.id"
     lacks: frozenset[str] = field(default_factory=frozenset)  # commands that it cannot do
 
@@ -36,6 +37,9 @@ class Client:
         if record.key is None and record.value is None and not self.null_records:
             return False
         if not self.empties and b"" in (record.key, record.value, *(value for _, value in record.headers)):
+            return False
+        names = [name for name, _ in record.headers]
+        if not self.header_order and len(set(names)) < len(names):
             return False
         return self.null_headers or all(value is not None for _, value in record.headers)
 
@@ -60,12 +64,7 @@ CONFLUENT = Client(
 KAFKA_PYTHON = Client(
     "kafka-python",
     _python("kafka_python"),
-    groups=[
-        ("classic", "range"),
-        ("classic", "roundrobin"),
-        ("classic", "sticky"),
-        ("classic", "cooperative-sticky"),
-    ],
+    groups=[("classic", "roundrobin"), ("classic", "cooperative-sticky")],
     null_headers=False,
     null_records=False,
     fenced=["ProducerFencedError", "InvalidProducerEpochError"],
@@ -75,7 +74,7 @@ AIOKAFKA = Client(
     "aiokafka",
     _python("aiokafka"),
     null_records=False,
-    groups=[("classic", "range"), ("classic", "roundrobin"), ("classic", "sticky")],
+    groups=[("classic", "range"), ("classic", "sticky")],
     fenced=["ProducerFenced"],
     # Its alter_configs replaces all settings, and groups cannot be deleted.
     lacks=frozenset({"set_config", "delete_group"}),
@@ -96,15 +95,13 @@ JAVA = [
     _java(
         "4.1.1",
         [
-            ("classic", "range"),
-            ("classic", "roundrobin"),
             ("classic", "sticky"),
             ("classic", "cooperative-sticky"),
             ("consumer", "uniform"),
             ("consumer", "range"),
         ],
     ),
-    _java("4.3.0", [("classic", "cooperative-sticky"), ("consumer", "uniform")], ["lz4"]),
+    _java("4.3.0", [("consumer", "uniform")], ["lz4"]),
     _java("3.9.2", [("classic", "range")], ["snappy"]),
 ]
 

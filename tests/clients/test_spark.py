@@ -63,12 +63,11 @@ def test_only_committed_records_are_read(
     assert records(spark.ask("read", topic=topic, options={})) == [*sent["commit"], *sent["abort"], *last]
 
 
-@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-def test_a_batch_is_written(spark: Peer, reference: Peer, make_topic: Topics, codec: str) -> None:
+def test_a_batch_is_written(spark: Peer, reference: Peer, make_topic: Topics) -> None:
     topic = make_topic(partitions=2)
     wanted = numbered(30, 2)
     wanted += [Record(None, b"no key", (("a", b"1"), ("a", b"2"))), Record(b"no value", None, (), 0, 1)]
-    options = {"kafka.compression.type": codec, "kafka.acks": "all"}
+    options = {"kafka.compression.type": "lz4", "kafka.acks": "all"}
     spark.ask("write", topic=topic, records=[one.to_json() for one in wanted], options=options)
     read = reference.read(topic, last={0: 15, 1: 15})
     # Rows are written in parallel: which comes first within a partition is not given.
@@ -85,7 +84,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
 ) -> None:
     topic = make_topic(partitions=2)
     sent: list[Record] = []
-    for round_ in range(3):
+    for round_ in range(2):
         sent += reference.produce(topic, numbered(20, 2, prefix=f"round {round_} "))
         found = spark.ask(
             "stream_to_files",

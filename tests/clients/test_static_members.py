@@ -15,7 +15,7 @@ STATIC = [
     pytest.param(client, protocol, id=f"{client}-{protocol}")
     for client in clients()
     for protocol in sorted({protocol for protocol, _ in client.groups})
-    if client.static
+    if protocol in client.static
 ]
 
 

@@ -1,6 +1,7 @@
 """The clients in other languages, and what each of them can do."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.support import jars
 from tests.support.packages import require
 
 GO = Path(__file__).with_name("go")
+NODE = Path(__file__).with_name("node")
 BUILT = jars.REPOSITORY / ".cache" / "clients"
 
 
@@ -28,6 +30,27 @@ def _go(program: str) -> Callable[[], Sequence[str]]:
     return command
 
 
+def _node(program: str) -> Callable[[], Sequence[str]]:
+    def command() -> Sequence[str]:
+        folder = BUILT / "node"
+        wanted = (NODE / "package.json").read_text()
+        installed = folder / "installed.json"
+        if not installed.exists() or installed.read_text() != wanted:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "package.json").write_text(wanted)
+            install = [require("npm"), "install", "--no-audit", "--no-fund", "--no-package-lock"]
+            result = subprocess.run(
+                install, cwd=folder, capture_output=True, text=True, timeout=600, check=False
+            )
+            assert result.returncode == 0, f"cannot install {program}: {result.stderr[-4000:]}"
+            installed.write_text(wanted)
+        for source in NODE.glob("*.js"):  # beside the modules, where node looks for them
+            shutil.copyfile(source, folder / source.name)
+        return [require("node"), str(folder / f"{program}.js")]
+
+    return command
+
+
 FRANZ = Client(
     "franz-go",
     _go("franz"),
@@ -39,6 +62,7 @@ FRANZ = Client(
         ("consumer", "range"),
         ("consumer", "uniform"),
     ],
+    static=("classic",),  # in the other its member leaves without saying which instance it is
     fenced=["PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"],
     lacks=frozenset({"txn_offsets"}),
 )
@@ -60,9 +84,22 @@ KAFKA_GO = Client(
     empties=False,
     transactions=False,
     groups=[("classic", "range"), ("classic", "roundrobin")],
-    static=False,
+    static=(),
     # It cannot read the members' metadata of the version that other clients write today.
     lacks=frozenset({"delete_records", "group"}),
 )
 
-MORE: list[Client] = [FRANZ, SARAMA, KAFKA_GO]
+KAFKAJS = Client(
+    "kafkajs",
+    _node("kafkajs"),
+    codecs=["none", "gzip"],  # the others are packages of other authors
+    null_headers=False,
+    header_order=False,
+    groups=[("classic", "roundrobin")],
+    static=(),
+    fenced=["PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"],
+    # It commits offsets as a member only, and its alterConfigs replaces all settings.
+    lacks=frozenset({"set_offsets", "set_config"}),
+)
+
+MORE: list[Client] = [FRANZ, SARAMA, KAFKA_GO, KAFKAJS]

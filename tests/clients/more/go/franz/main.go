@@ -290,6 +290,9 @@ func (d *driver) assigned() any {
 
 func (d *driver) leave() {
 	if d.member != nil {
+		ctx, free := soon()
+		defer free()
+		Must(d.member.LeaveGroupContext(ctx)) // which Close does too, but without waiting for the answer
 		d.member.Close()
 		d.member = nil
 	}
