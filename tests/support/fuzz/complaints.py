@@ -4,7 +4,10 @@ import re
 from collections import Counter
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<error>\S.*)$", re.M)
-_OTHER = re.compile(r"^.*(?:Unhandled|never retrieved|Exception ignored|Fatal Python|MemoryError).*$", re.M)
+_OTHER = re.compile(
+    r"^.*(?:Unhandled|never retrieved|never awaited|Exception ignored|Fatal Python|MemoryError).*$", re.M
+)
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -31,7 +34,7 @@ def complaints(log: str) -> dict[str, str]:
         counts[kind] += 1
         examples.setdefault(kind, found[0])
     for found in _OTHER.finditer(log):
-        kind = found[0][:120]
+        kind = _ADDRESS.sub("", found[0])[:120]
         counts[kind] += 1
         examples.setdefault(kind, log[found.start() : found.start() + 2000])
     return {f"{count} times {kind}": examples[kind] for kind, count in counts.most_common()}
