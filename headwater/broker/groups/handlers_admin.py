@@ -1,5 +1,6 @@
 """ListGroups, DescribeGroups and DeleteGroups, as requests and responses."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -32,8 +33,14 @@ async def list_groups(groups: GroupCoordinator, request: Any, context: RequestCo
 async def describe_groups(groups: GroupCoordinator, request: Any, context: RequestContext) -> Fields:
     """Members and assignments of classic groups."""
     asked = getattr(request, "include_authorized_operations", False)
-    rights = {"authorized_operations": GROUP_OPERATIONS} if asked else {}
-    return {"groups": [_describe(groups, name, context.version) | rights for name in request.groups]}
+    described = [_describe(groups, name, context.version) for name in request.groups]
+    return {"groups": with_rights(described) if asked else described}
+
+
+def with_rights(described: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups with what one may do to them, as far as they are there."""
+    rights = {"authorized_operations": GROUP_OPERATIONS}
+    return [group if "error_code" in group else group | rights for group in described]
 
 
 def _describe(groups: GroupCoordinator, group_id: str, version: int) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from headwater.broker.context import RequestContext
 from headwater.broker.groups.classic_group import ClassicGroup
 from headwater.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
 from headwater.broker.groups.coordinator import GroupCoordinator
+from headwater.broker.groups.handlers_admin import with_rights
 from headwater.broker.groups.heartbeats import UNCHANGED, Heartbeat
 from headwater.broker.groups.records import Assignment
 from headwater.broker.groups.refusals import Refusal, code_of
 from headwater.broker.messages import Fields, duration, milliseconds
-from headwater.broker.rights import GROUP_OPERATIONS
 from headwater.errors import HeadwaterError
 
 
@@ -100,8 +100,8 @@ def _validate(beat: Heartbeat, version: int, assignors: tuple[str, ...]) -> None
 
 async def consumer_group_describe(groups: GroupCoordinator, request: Any, context: RequestContext) -> Fields:
     """Members, epochs and assignments of groups of the new protocol."""
-    rights = {"authorized_operations": GROUP_OPERATIONS} if request.include_authorized_operations else {}
-    return {"groups": [_describe(groups, group_id) | rights for group_id in request.group_ids]}
+    described = [_describe(groups, group_id) for group_id in request.group_ids]
+    return {"groups": with_rights(described) if request.include_authorized_operations else described}
 
 
 def _describe(groups: GroupCoordinator, group_id: str) -> dict[str, Any]:

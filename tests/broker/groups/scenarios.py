@@ -514,6 +514,16 @@ async def _begin_transaction(k: Script, group: str) -> dict[str, Any]:
     return transaction
 
 
+async def what_one_may_do_to_groups(k: Script) -> None:
+    await k.commit("mine-classic", 9, -1, "")
+    await k.beat("mine-consumer", "a", 0)
+    names = tuple(k.group(name) for name in ("mine-classic", "mine-consumer", "nothing"))
+    for version in (3, 5, 6):
+        await k("DescribeGroups", version, groups=names, include_authorized_operations=True)
+    for version in (0, 1):
+        await k("ConsumerGroupDescribe", version, group_ids=names, include_authorized_operations=True)
+
+
 async def lists_of_groups(k: Script) -> None:
     joined = await k.join("listed-classic")
     await k.beat("listed-consumer", "a", 0)
@@ -557,5 +567,6 @@ SCENARIOS = [
     static_members_change_protocol,
     transactional_offsets,
     transactional_offsets_of_members,
+    what_one_may_do_to_groups,
     lists_of_groups,
 ]
