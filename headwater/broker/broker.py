@@ -81,6 +81,7 @@ class Broker:
                 fetch.try_now()
         for connection in list(self.connections):
             connection.drain()
+        self.groups.release()
         await self._wait_until_drained(seconds=5.0)
         await self.housekeeping.stop()
         await self.groups.stop()

@@ -14,8 +14,6 @@ from typing import TypeAlias
 
 from headwater.broker.groups.records import Assignment
 
-Partition: TypeAlias = tuple[uuid.UUID, int]
-
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
@@ -41,12 +39,13 @@ def uniform(members: Members, topics: TopicSizes) -> dict[str, Assignment]:
     """
     if not members:
         return {}
-    owned = _kept(members, topics)
+    numbers = _Numbering(members, topics)
+    owned = _kept(members, numbers)
     if len({spec.subscribed for spec in members.values()}) == 1:
-        _level_same(members, topics, owned)
+        _level_same(numbers, owned)
     else:
-        _level_different(members, topics, owned)
-    return {member_id: _as_assignment(partitions) for member_id, partitions in owned.items()}
+        _level_different(members, numbers, owned)
+    return {member_id: numbers.assignment(partitions) for member_id, partitions in owned.items()}
 
 
 def range_(members: Members, topics: TopicSizes) -> dict[str, Assignment]:
@@ -78,50 +77,66 @@ def range_(members: Members, topics: TopicSizes) -> dict[str, Assignment]:
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
 
 
-def _as_assignment(partitions: list[Partition]) -> dict[uuid.UUID, tuple[int, ...]]:
-    by_topic: dict[uuid.UUID, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    return {topic: tuple(listed) for topic, listed in by_topic.items()}
+class _Numbering:
+    """All partitions of subscribed topics, as numbers from 0: cheaper to handle than pairs."""
+
+    def __init__(self, members: Members, topics: TopicSizes) -> None:
+        subscribed = frozenset[uuid.UUID]().union(*(spec.subscribed for spec in members.values()))
+        self.sizes = {topic: size for topic, size in sorted(topics.items()) if topic in subscribed}
+        self.starts: dict[uuid.UUID, int] = {}
+        self._topics: list[uuid.UUID] = []
+        for topic, size in self.sizes.items():
+            self.starts[topic] = len(self._topics)
+            self._topics += [topic] * size
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def topic(self, number: int) -> uuid.UUID:
+        return self._topics[number]
+
+    def assignment(self, numbers: list[int]) -> Assignment:
+        by_topic: dict[uuid.UUID, list[int]] = {}
+        last, listed = None, []
+        for number in sorted(numbers):
+            topic = self._topics[number]
+            if topic is not last:
+                last, listed = topic, by_topic.setdefault(topic, [])
+            listed.append(number - self.starts[topic])
+        return {topic: tuple(partitions) for topic, partitions in by_topic.items()}
 
 
-def _kept(members: Members, topics: TopicSizes) -> dict[str, list[Partition]]:
+def _kept(members: Members, numbers: _Numbering) -> dict[str, list[int]]:
     """What each member has and may keep; a partition claimed twice stays with the first."""
-    claimed: set[Partition] = set()
-    owned: dict[str, list[Partition]] = {}
+    claimed = bytearray(len(numbers))
+    owned: dict[str, list[int]] = {}
     for member_id in sorted(members):
         spec = members[member_id]
         kept = owned[member_id] = []
-        for topic, partitions in sorted(spec.assigned.items()):
-            if topic not in spec.subscribed:
+        for topic, partitions in spec.assigned.items():
+            size = numbers.sizes.get(topic, 0)
+            if not size or topic not in spec.subscribed:
                 continue
-            size = topics.get(topic, 0)
-            for partition in sorted(partitions):
-                if 0 <= partition < size and (topic, partition) not in claimed:
-                    claimed.add((topic, partition))
-                    kept.append((topic, partition))
+            start = numbers.starts[topic]
+            for partition in partitions:
+                if 0 <= partition < size and not claimed[start + partition]:
+                    claimed[start + partition] = True
+                    kept.append(start + partition)
+        kept.sort()
     return owned
 
 
-def _unassigned(
-    members: Members, topics: TopicSizes, owned: Mapping[str, list[Partition]]
-) -> list[Partition]:
-    taken = {partition for partitions in owned.values() for partition in partitions}
-    subscribed = frozenset[uuid.UUID]().union(*(spec.subscribed for spec in members.values()))
-    return [
-        (topic, partition)
-        for topic, size in sorted(topics.items())
-        if topic in subscribed
-        for partition in range(size)
-        if (topic, partition) not in taken
-    ]
+def _unassigned(numbers: _Numbering, owned: Mapping[str, list[int]]) -> list[int]:
+    free = bytearray(b"\1") * len(numbers)
+    for partitions in owned.values():
+        for number in partitions:
+            free[number] = False
+    return [number for number, is_free in enumerate(free) if is_free]
 
 
-def _level_same(members: Members, topics: TopicSizes, owned: dict[str, list[Partition]]) -> None:
+def _level_same(numbers: _Numbering, owned: dict[str, list[int]]) -> None:
     """All subscribe to the same topics: everybody gets the quota, and some one more."""
-    subscribed = next(iter(members.values())).subscribed
-    total = sum(size for topic, size in topics.items() if topic in subscribed)
-    quota, extra = divmod(total, len(owned))
+    quota, extra = divmod(len(numbers), len(owned))
     # Those who have more than the quota keep the extra ones, as far as they go.
     limits: dict[str, int] = {}
     for member_id in sorted(owned, key=lambda m: (-len(owned[m]), m)):
@@ -130,7 +145,7 @@ def _level_same(members: Members, topics: TopicSizes, owned: dict[str, list[Part
         extra -= gets_extra
     for member_id, limit in limits.items():
         del owned[member_id][limit:]
-    free = iter(_unassigned(members, topics, owned))
+    free = iter(_unassigned(numbers, owned))
     # Round by round, so that the partitions of one topic spread over members.
     wanting = sorted(member_id for member_id in owned if len(owned[member_id]) < limits[member_id])
     while wanting:
@@ -139,52 +154,52 @@ def _level_same(members: Members, topics: TopicSizes, owned: dict[str, list[Part
         wanting = [member_id for member_id in wanting if len(owned[member_id]) < limits[member_id]]
 
 
-def _level_different(members: Members, topics: TopicSizes, owned: dict[str, list[Partition]]) -> None:
+def _level_different(members: Members, numbers: _Numbering, owned: dict[str, list[int]]) -> None:
     """Subscriptions differ: fill the least loaded first, then move single partitions while that evens out.
 
     The result cannot be improved by moving one partition; a chain of moves could improve it in rare cases.
     """
-    subscribers: dict[uuid.UUID, list[str]] = {topic: [] for topic in topics}
+    subscribers: dict[uuid.UUID, list[str]] = {topic: [] for topic in numbers.sizes}
     for member_id in sorted(members):
         for topic in members[member_id].subscribed:
             if topic in subscribers:
                 subscribers[topic].append(member_id)
-    free = _unassigned(members, topics, owned)
-    free.sort(key=lambda partition: (len(subscribers[partition[0]]), partition))
-    by_topic: dict[uuid.UUID, list[Partition]] = {}
-    for partition in free:
-        by_topic.setdefault(partition[0], []).append(partition)
-    for topic, partitions in by_topic.items():
+    by_topic: dict[uuid.UUID, list[int]] = {}
+    for number in _unassigned(numbers, owned):
+        by_topic.setdefault(numbers.topic(number), []).append(number)
+    # Topics with few readers first: those with many can make up for them.
+    for topic, partitions in sorted(by_topic.items(), key=lambda item: (len(subscribers[item[0]]), item[0])):
         loads = [(len(owned[member_id]), member_id) for member_id in subscribers[topic]]
         heapq.heapify(loads)
-        for partition in partitions:
+        for number in partitions:
             load, member_id = loads[0]
-            owned[member_id].append(partition)
+            owned[member_id].append(number)
             heapq.heapreplace(loads, (load + 1, member_id))
     # Each move lowers the sum of squares of the loads, so that this ends.
     moved = True
     while moved:
         moved = False
         for topic, candidates in subscribers.items():
-            moved |= _even_out(topic, candidates, owned)
+            start = numbers.starts[topic]
+            moved |= _even_out(range(start, start + numbers.sizes[topic]), candidates, owned)
 
 
-def _even_out(topic: uuid.UUID, candidates: list[str], owned: dict[str, list[Partition]]) -> bool:
-    """Move partitions of ``topic`` from its most to its least loaded subscriber while they differ by two."""
+def _even_out(of_topic: range, candidates: list[str], owned: dict[str, list[int]]) -> bool:
+    """Move partitions of a topic from its most to its least loaded subscriber while they differ by two."""
     if len(candidates) < 2:
         return False
-    of_topic = {m: [partition for partition in owned[m] if partition[0] == topic] for m in candidates}
+    movable = {m: [number for number in owned[m] if number in of_topic] for m in candidates}
     moved = False
     while True:
-        givers = [member_id for member_id in candidates if of_topic[member_id]]
+        givers = [member_id for member_id in candidates if movable[member_id]]
         if not givers:
             return moved
         giver = max(givers, key=lambda m: (len(owned[m]), m))
         taker = min(candidates, key=lambda m: (len(owned[m]), m))
         if len(owned[giver]) - len(owned[taker]) < 2:
             return moved
-        partition = of_topic[giver].pop()
-        owned[giver].remove(partition)
-        owned[taker].append(partition)
-        of_topic[taker].append(partition)
+        number = movable[giver].pop()
+        owned[giver].remove(number)
+        owned[taker].append(number)
+        movable[taker].append(number)
         moved = True

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from headwater.broker.groups.classic import ClassicProtocol
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.broker.groups.consumer_group import ConsumerGroup
+from headwater.broker.groups.limits import check_texts
 from headwater.broker.groups.offsets import CommittedOffset, TopicPartition, tombstones
 from headwater.broker.groups.records import OffsetKey, OffsetValue, Record
 from headwater.broker.groups.refusals import Refusal
@@ -106,6 +107,7 @@ class Commits:
 
     def _validate(self, committer: Committer, version: int | None) -> None:
         """Refuse those who may not commit; ``version`` is OffsetCommit's, None in a transaction."""
+        check_texts(committer.group_id)
         group = self._registry.groups.get(committer.group_id)
         knows_epochs = version is not None and version >= FIRST_WITH_EPOCH
         if group is None:

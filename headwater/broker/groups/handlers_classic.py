@@ -11,6 +11,7 @@ from headwater.broker.groups.classic_group import ClassicGroup
 from headwater.broker.groups.classic_messages import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.coordinator import GroupCoordinator
+from headwater.broker.groups.limits import check_size, check_texts
 from headwater.broker.groups.refusals import Refusal, code_of
 from headwater.broker.messages import Fields, milliseconds
 from headwater.errors import HeadwaterError
@@ -59,6 +60,9 @@ async def join_group(groups: GroupCoordinator, request: Any, context: RequestCon
 async def _join(groups: GroupCoordinator, join: JoinRequest) -> JoinAnswer:
     ledger = groups.registry.ledger
     try:
+        check_texts(join.group_id, join.instance_id, join.client_id, join.protocol_type)
+        check_texts(*(name for name, _ in join.protocols))
+        check_size(metadata for _, metadata in join.protocols)
         while True:
             # The lock waits for a change under way that could turn the group into another: a deletion, say.
             async with ledger.lock(join.group_id):

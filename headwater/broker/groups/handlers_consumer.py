@@ -11,6 +11,7 @@ from headwater.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
 from headwater.broker.groups.coordinator import GroupCoordinator
 from headwater.broker.groups.handlers_admin import with_rights
 from headwater.broker.groups.heartbeats import UNCHANGED, Heartbeat
+from headwater.broker.groups.limits import check_size, check_texts
 from headwater.broker.groups.records import Assignment
 from headwater.broker.groups.refusals import Refusal, code_of
 from headwater.broker.messages import Fields, duration, milliseconds
@@ -90,6 +91,8 @@ def _validate(beat: Heartbeat, version: int, assignors: tuple[str, ...]) -> None
         require(beat.instance_id is not None, "InstanceId can't be null.")
     else:
         require(beat.member_epoch >= -1, "MemberEpoch is invalid.")
+    check_texts(beat.group_id, beat.member_id, beat.instance_id, beat.rack_id, *(beat.topics or ()))
+    check_size(beat.topics or ())
     if beat.assignor is not None and beat.assignor not in assignors:
         supported = ", ".join(assignors)
         raise Refusal(
