@@ -237,13 +237,17 @@ def _print(
 
 
 class Stop:
-    """SIGINT and SIGTERM end the loop between two batches, so that what was printed is committed."""
+    """SIGINT and SIGTERM end the loop between two batches, so that what was printed is committed.
+
+    The same signal again ends the process as it always does.
+    """
 
     def __init__(self) -> None:
         self.signal = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
+        signal.signal(number, signal.SIG_DFL)
 
     def is_asked_for(self) -> bool:
         return self.signal != 0

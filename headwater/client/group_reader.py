@@ -1,5 +1,6 @@
 """Reading as a member of a consumer group, with commits that follow what the caller has finished."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -10,8 +11,10 @@ from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.faults import in_words
 from headwater.client.reader import Isolation, PartitionId, Stream
+from headwater.errors import Unreachable
 
 EMPTY_HANDED_SECONDS = 10.0
+REPEATED = "The group reads from its last commit again: expect repeated records."
 
 
 class GroupReader(Stream):
@@ -43,10 +46,11 @@ class GroupReader(Stream):
         self._finished: set[PartitionId] = set()
         self._held: set[PartitionId] = set()
         self._done: dict[PartitionId, int] = {}  # the offset after what the caller has finished
-        self._news = False  # something is done that no commit was sent for
+        self._sent: dict[PartitionId, int] = {}  # what the last commit of each partition said
+        self._confirmed: dict[PartitionId, int] = {}  # what the coordinator has agreed to
         self._empty_since = time.monotonic()
         self._was_assigned = False
-        options = {"group.id": group, "auto.offset.reset": unread}
+        options = {"group.id": group, "auto.offset.reset": unread, "on_commit": self._committed}
         super().__init__(connection, options, isolation=isolation, to_end=to_end, on_outage=on_outage)
         self.consumer.subscribe(
             topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -61,15 +65,16 @@ class GroupReader(Stream):
             partition = (record.topic() or "", record.partition() or 0)
             if partition in held:
                 done[partition] = (record.offset() or 0) + 1
-                self._news = True
 
     def commit(self, *, wait: bool = False) -> None:
-        """Commit what is done. Without ``wait`` a failure shows at the next commit that waits, at the latest
-        in ``close``: commits carry the whole position, so that a later one makes up for it."""
-        if not self._done or not (self._news or wait):
+        """Commit what is done. Without ``wait`` a failure shows at the latest in ``close``, which commits
+        again what was not confirmed: a commit is the whole position, so that a later one makes up for it."""
+        known = self._confirmed if wait else self._sent
+        news = {place: offset for place, offset in self._done.items() if known.get(place) != offset}
+        if not news:
             return
-        offsets = [TopicPartition(*partition, offset) for partition, offset in self._done.items()]
-        self._news = False
+        offsets = [TopicPartition(*partition, offset) for partition, offset in news.items()]
+        self._sent |= news
         if not wait:
             self.consumer.commit(offsets=offsets, asynchronous=True)
             return
@@ -80,18 +85,37 @@ class GroupReader(Stream):
         for result in results:
             if result.error is not None:
                 raise self._commit_failed(result.error)
-        self._done.clear()
+        self._confirmed |= news
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            if error is None and partition.error is None:
+                self._confirmed[partition.topic, partition.partition] = partition.offset
 
     def _commit_failed(self, error: KafkaError) -> Exception:
-        step = "The group reads from its last commit again: expect repeated records."
-        return in_words(error, "commit offsets of", f"group {self.group}", step)
+        return in_words(error, "commit offsets of", f"group {self.group}", REPEATED)
 
     def close(self) -> None:
-        """Commit what is done, and leave the group."""
+        """Commit what is done, and leave the group. When no broker answers, neither is waited for."""
+        try:
+            self.connection.require_listener(1.0)
+        except Unreachable as error:
+            # Closing waits for commits that are under way, for most of a minute: so it has to do that alone.
+            threading.Thread(target=self._close_quietly, daemon=True).start()
+            if any(self._confirmed.get(place) != offset for place, offset in self._done.items()):
+                subject = f"group {self.group}"
+                raise Unreachable("commit offsets of", subject, error.cause, REPEATED) from error
+            return
         try:
             self.commit(wait=True)
         finally:
             self.consumer.close()
+
+    def _close_quietly(self) -> None:
+        try:
+            self.consumer.close()
+        except Exception:
+            pass  # there is nobody left to tell
 
     # -- assignment --------------------------------------------------------------------------------
 
@@ -115,7 +139,8 @@ class GroupReader(Stream):
     def _drop(self, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             self._held.discard((partition.topic, partition.partition))
-            self._done.pop((partition.topic, partition.partition), None)
+            for offsets in (self._done, self._sent, self._confirmed):
+                offsets.pop((partition.topic, partition.partition), None)
         self._empty_since = time.monotonic()
 
     # -- the end -----------------------------------------------------------------------------------

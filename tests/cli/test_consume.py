@@ -24,7 +24,8 @@ ALL = ("--from-beginning", "--exit")
 @pytest.fixture
 def filled(hw: Headwater, server: Server, topic: str) -> str:
     """A topic with three partitions, four records each, a second apart."""
-    hw("topics", "create", topic, "--partitions", "3")
+    # Their timestamps lie years back, so that retention would take them away during the test.
+    hw("topics", "create", topic, "--partitions", "3", "--config", "retention.ms=-1")
     with Writer(Connection(server.bootstrap)) as writer:
         for number in range(12):
             writer.write(
@@ -244,6 +245,24 @@ def test_following_waits_for_a_broker_that_is_away(kind: type[Server]) -> None:
         assert process.stdout.readline() == b"second\n"
         assert process.wait(20) == 0
         assert process.stderr.read().decode() == f"headwater: {own.bootstrap}: the broker answers again\n"
+
+
+def test_ctrl_c_does_not_wait_for_a_broker_that_is_away() -> None:
+    with HeadwaterServer() as own:
+        with Writer(Connection(own.bootstrap)) as writer:
+            writer.write("kept", "first")
+        process = subprocess.Popen(
+            [PROGRAM, "consume", "kept", "--group", "g", "--from-beginning", "-b", own.bootstrap],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        )  # fmt: skip
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == b"first\n"
+        own.kill()
+        assert b"waiting for it" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.wait(30) in (130, 1)  # 1 when the kill came before the commit
+        assert time.monotonic() - began < 15
 
 
 # -- groups ----------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ ALL = ("--from-beginning", "--exit")
 @pytest.fixture
 def read(hw: Headwater, server: Server, topic: str) -> str:
     """A topic with two partitions of five records, all of them read by a group with the topic's name."""
-    hw("topics", "create", topic, "-p", "2")
+    # Their timestamps lie years back, so that retention would take them away during the test.
+    hw("topics", "create", topic, "-p", "2", "-c", "retention.ms=-1")
     with Writer(Connection(server.bootstrap)) as writer:
         for number in range(10):
             writer.write(

@@ -32,7 +32,8 @@ Read = Callable[..., list[dict[str, object]]]
 
 @pytest.fixture(autouse=True)
 def created(hw: Headwater, topic: str) -> None:
-    hw("topics", "create", topic)
+    # Some records have timestamps that retention would not keep for long.
+    hw("topics", "create", topic, "--config", "retention.ms=-1")
 
 
 def test_lines_become_values(hw: Headwater, topic: str, read: Read) -> None:

@@ -91,7 +91,7 @@ def test_altering_what_is_not_there_says_so(admin: Admin, topic: str) -> None:
 def test_offsets_by_end_and_by_time(
     admin: Admin, connection: Connection, topic: str, write: Callable[..., None]
 ) -> None:
-    admin.create_topic(topic, 2)
+    admin.create_topic(topic, 2, configs={"retention.ms": "-1"})
     with Writer(connection) as writer:
         for timestamp in (1_700_000_000_000, 1_700_000_001_000, 1_700_000_002_000):
             writer.write(topic, b"x", partition=1, timestamp=timestamp)

@@ -67,7 +67,7 @@ def test_what_comes_after_the_end_is_not_read(
 def test_an_offset_a_time_and_a_distance_from_the_end(
     connection: Connection, admin: Admin, topic: str
 ) -> None:
-    admin.create_topic(topic)
+    admin.create_topic(topic, configs={"retention.ms": "-1"})
     with Writer(connection) as writer:
         for number in range(10):
             writer.write(topic, str(number), timestamp=1_700_000_000_000 + number * 1000)

@@ -16,7 +16,7 @@ from tests.support.servers import ApacheKafka, Headwater, Server
 
 
 def test_all_of_a_record_arrives(connection: Connection, admin: Admin, topic: str) -> None:
-    admin.create_topic(topic, 3)
+    admin.create_topic(topic, 3, configs={"retention.ms": "-1"})
     with Writer(connection) as writer:
         writer.write(
             topic, b"\xff\x00", "key", headers=[("a", b"1"), ("a", b"2"), ("none", None)], partition=2,
