@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 def broker(
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--data",
             metavar="DIR",
@@ -78,7 +78,9 @@ def broker(
     from headwater.client.settings import flatten, load_settings, parse_pairs
     from headwater.errors import BadInput
 
-    settings = load_settings(data=data)
+    if data == "":
+        raise BadInput("use", "--data", "it is empty", "Name a directory; '.' is the one you are in.")
+    settings = load_settings(data=None if data is None else Path(data))
     table = settings.broker
 
     def chosen(flag: Any, key: str, kind: type, default: Any) -> Any:

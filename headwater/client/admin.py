@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 
 from headwater.client.connection import Connection, open_client
 from headwater.client.faults import did_you_mean, in_words
-from headwater.errors import HeadwaterError, TopicExists, UnknownTopic, Unreachable
+from headwater.errors import BadInput, HeadwaterError, InvalidTopic, TopicExists, UnknownTopic, Unreachable
 
 T = TypeVar("T")
 
@@ -111,6 +111,8 @@ class Admin:
 
     def topic(self, name: str, operation: str = "describe") -> Topic:
         """One topic; UnknownTopic names those that look like it."""
+        if not name:
+            raise InvalidTopic(operation, "a topic", "its name is empty")
         future = self._one(
             self._submit(operation, name, lambda: self.client.describe_topics(TopicCollection([name])))
         )
@@ -144,6 +146,8 @@ class Admin:
         exist_ok: bool = False,
     ) -> bool:
         """Create a topic; None leaves a number to the broker. False when it was there and ``exist_ok``."""
+        if not name:
+            raise InvalidTopic("create", "a topic", "its name is empty")
         new = NewTopic(name, partitions or -1, replication or -1, config=dict(configs or {}))
         future = self._one(self._submit("create", name, lambda: self.client.create_topics([new])))
         try:
@@ -266,7 +270,7 @@ class Admin:
         except KafkaException as error:
             raise self._explain(error, operation, subject) from error
         except (ValueError, TypeError) as error:
-            raise HeadwaterError(operation, subject, str(error), "See --help.") from error
+            raise BadInput(operation, subject, str(error)) from error
 
     @staticmethod
     def _one(futures: "Mapping[Any, Future[T]]") -> "Future[T]":

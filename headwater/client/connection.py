@@ -47,9 +47,14 @@ class Connection:
         A Kafka client would only time out, seconds later and without the reason. That something listens does
         not say that it is a broker, or that it lets us in.
         """
+        known = list(addresses(self.bootstrap))
+        if not known:
+            raise InvalidConfig(
+                "use the address", repr(self.bootstrap), "it names no host", "Give HOST:PORT."
+            )
         deadline = time.monotonic() + seconds
         reasons: dict[str, str] = {}
-        for host, port in addresses(self.bootstrap):
+        for host, port in known:
             remaining = max(0.2, deadline - time.monotonic())
             try:
                 socket.create_connection((host, port), timeout=remaining).close()

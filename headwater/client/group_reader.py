@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.faults import in_words
+from headwater.client.groups import require_name
 from headwater.client.reader import Isolation, PartitionId, Stream
 from headwater.errors import Unreachable
 
@@ -36,6 +37,7 @@ class GroupReader(Stream):
         on_outage: Callable[[bool], None] | None = None,
         admin: Admin | None = None,
     ) -> None:
+        require_name(group, "read as a member of")
         admin = admin or Admin(connection)
         self.group = group
         topics = list(dict.fromkeys(topics))

@@ -7,7 +7,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 
 from headwater.client.admin import REQUEST_SECONDS, Admin
 from headwater.client.faults import did_you_mean, in_words
-from headwater.errors import GroupActive, HeadwaterError, UnknownGroup
+from headwater.errors import BadInput, GroupActive, HeadwaterError, UnknownGroup
 
 PartitionId = tuple[str, int]
 
@@ -72,6 +72,12 @@ class Progress:
         return None if self.committed is None else max(0, self.end - self.committed)
 
 
+def require_name(name: str, operation: str) -> None:
+    """Kafka knows the group with the empty name, but its clients do not agree on what it means."""
+    if not name:
+        raise BadInput(operation, "a group", "its name is empty", "Name the group.")
+
+
 class Groups:
     """The consumer groups of a cluster."""
 
@@ -99,6 +105,7 @@ class Groups:
 
     def get(self, name: str, operation: str = "describe") -> Group:
         """One group; UnknownGroup names those that look like it."""
+        require_name(name, operation)
         (group,) = self._describe([name], operation)
         if isinstance(group, HeadwaterError) and not isinstance(group, UnknownGroup):
             raise group
@@ -118,7 +125,7 @@ class Groups:
         try:
             futures = self.admin.client.describe_consumer_groups(wanted, request_timeout=REQUEST_SECONDS)
         except (ValueError, TypeError) as error:
-            raise HeadwaterError(operation, f"group {wanted[0]!r}", str(error), "See --help.") from error
+            raise BadInput(operation, f"group {wanted[0]!r}", str(error)) from error
         found: list[Group | HeadwaterError] = []
         for name in wanted:
             try:
@@ -151,6 +158,7 @@ class Groups:
 
     def committed(self, name: str) -> dict[PartitionId, int]:
         """The offsets that a group has committed; empty for a group that never was."""
+        require_name(name, "read the offsets of")
         request = [ConsumerGroupTopicPartitions(name)]
         try:
             futures = self.admin.client.list_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
@@ -185,6 +193,7 @@ class Groups:
 
     def set_offsets(self, name: str, offsets: Mapping[PartitionId, int]) -> None:
         """Move a group without members to ``offsets``."""
+        require_name(name, "reset")
         wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(name, wanted)]
         try:

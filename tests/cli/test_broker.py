@@ -94,6 +94,7 @@ def test_sigterm_ends_it_with_success() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (("--data", ""), "cannot use --data: it is empty"),
         (("--set", "novalue"), "it is not of the form key=value"),
         (("--set", "no.such.property=1"), "no.such.property"),
         (("--set", "log.retention.hours=soon"), "log.retention.hours"),

@@ -82,6 +82,27 @@ def test_an_address_that_is_none() -> None:
     assert "cannot use the address localhost:http" in result.err
 
 
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("topics", "create", ""), "cannot create a topic: its name is empty"),
+        (("topics", "describe", ""), "cannot describe a topic: its name is empty"),
+        (("topics", "delete", ""), "cannot delete a topic: its name is empty"),
+        (("produce", ""), "cannot write to a topic: its name is empty"),
+        (("consume", ""), "cannot read a topic: its name is empty"),
+        (("consume", "t", "--group", ""), "cannot read as a member of a group: its name is empty"),
+        (("groups", "describe", ""), "cannot describe a group: its name is empty"),
+        (("groups", "reset", "", "--to-end"), "a group: its name is empty"),
+        (("groups", "delete", ""), "cannot delete a group: its name is empty"),
+        (("topics", "list", "--bootstrap", ","), "cannot use the address ',': it names no host"),
+    ],
+)
+def test_names_that_are_empty(server: Server, command: tuple[str, ...], complaint: str) -> None:
+    result = run(*command, env={"HEADWATER_BOOTSTRAP": server.bootstrap})
+    assert (result.code, len(result.err.splitlines())) == (1, 1), result.err
+    assert complaint in result.err
+
+
 def test_a_wrong_settings_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "headwater.toml").write_text("bootstrap = 1")
     result = run("topics", "list", cwd=tmp_path)
