@@ -110,7 +110,10 @@ def write_compacted(client: Peer, written: Written) -> None:
     def size() -> int:
         return sum(file.stat().st_size for file in written.folder(topic).glob("*.log"))
 
-    until(size, lambda size: size < 2.5 * SEGMENT, "the log is compacted")
+    until(size, lambda size: size < 1.2 * SEGMENT, "the log is compacted")
+    # Its first records are gone, but the log still starts where it did.
+    assert client.ask("offset_at", topic=topic, partition=0, timestamp=-2) == 0
+    assert client.ask("offset_at", topic=topic, partition=0, timestamp=-1) == len(sent)
 
 
 class Dump:
@@ -126,7 +129,7 @@ class Dump:
         self.text = printed.out
         said = (printed.out + printed.err).lower()
         faults = [fault for fault in FAULTS if fault in said]
-        assert faults == [GAPS] * gaps, printed.out[-3000:] + printed.err
+        assert faults == [] or (gaps and faults == [GAPS]), printed.out[-3000:] + printed.err
         for file in self.files:
             if file.suffix in (".index", ".timeindex") and file.stat().st_size:
                 check = ["--index-sanity-check", "--files", str(file)]
@@ -197,7 +200,8 @@ def test_transactions(tools: Tools, written: Written) -> None:
     assert aborted == [(i * 13, i * 13 + 12) for i, end in enumerate(ENDS) if end == "abort"]
     # The newest snapshot of the producers knows both, and that one has a transaction under way.
     snapshot = dump.text[dump.text.rindex(".snapshot") :]
-    firsts = re.findall(r"currentTxnFirstOffset: (\S+)", snapshot)
+    entries = re.findall(r"^producerId: (\d+) .*currentTxnFirstOffset: (\S+)", snapshot, re.MULTILINE)
+    firsts = list(dict(entries).values())  # the last entry of each producer
     assert firsts == ["OptionalLong.empty", f"OptionalLong[{len(ENDS) * 13}]"], snapshot
 
 
@@ -209,7 +213,7 @@ def test_a_compacted_log(tools: Tools, written: Written) -> None:
     assert left == expected([by_offset[offset] for offset, _, _, _ in left])
     last = {one.key: one.offset for one in sent}
     assert set(last.values()) <= {offset for offset, _, _, _ in left}
-    assert len(left) < 100
+    assert len(left) < 50
 
 
 def test_the_broker_goes_on_with_its_files(written: Written) -> None:

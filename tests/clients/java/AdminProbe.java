@@ -110,9 +110,6 @@ public final class AdminProbe {
         step("describe an unknown topic", () -> admin.describeTopics(List.of("no-such-topic")).allTopicNames().get());
         step("describe", () -> admin.describeTopics(List.of(name), new DescribeTopicsOptions().includeAuthorizedOperations(true))
             .allTopicNames().get().get(name).authorizedOperations().stream().map(Enum::name).sorted().toList());
-        step("list internal", () -> admin.listTopics(new ListTopicsOptions().listInternal(true)).listings().get().stream()
-            .filter(TopicListing::isInternal).map(TopicListing::name).sorted()
-            .filter(Set.of("__consumer_offsets", "__transaction_state")::contains).toList());
         step("list by pages", () -> admin.describeTopics(List.of(name, name + "-assigned", name + "-default"),
             new DescribeTopicsOptions().partitionSizeLimitPerResponse(1)).allTopicNames().get().values().stream()
             .map(topic -> topic.partitions().size()).sorted().toList());
@@ -286,6 +283,9 @@ public final class AdminProbe {
             var cluster = admin.describeCluster(new DescribeClusterOptions().includeAuthorizedOperations(true));
             return List.of(cluster.nodes().get().size(), cluster.controller().get().id() == node, cluster.authorizedOperations().get().size());
         });
+        step("list internal", () -> admin.listTopics(new ListTopicsOptions().listInternal(true)).listings().get().stream()
+            .filter(TopicListing::isInternal).map(TopicListing::name).sorted()
+            .filter(Set.of("__consumer_offsets", "__transaction_state")::contains).toList());
         step("features", () -> admin.describeFeatures().featureMetadata().get().finalizedFeatures().entrySet().stream()
             .filter(e -> Set.of("transaction.version", "group.version").contains(e.getKey()))
             .collect(Collectors.toMap(Map.Entry::getKey, e -> e.getValue().maxVersionLevel(), (a, b) -> a, TreeMap::new)));
