@@ -11,8 +11,9 @@ from headwater.broker.fetch_sessions import Session, SessionError, Target
 from headwater.broker.messages import ErrorCode, milliseconds
 from headwater.broker.wire import Fetched, write_fetch_response
 from headwater.errors import HeadwaterError
+from headwater.log.index import AbortedTransaction
 from headwater.log.partition import PartitionLog
-from headwater.log.segment import WouldBlock
+from headwater.log.segment import Chunk, WouldBlock
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -205,14 +206,14 @@ class Fetch:
         high_watermark = log.durable_offset
         stable = log.last_stable_offset
         end = stable if self.committed else high_watermark
-        chunk = None
+        chunk: Chunk | None = None
+        aborted: list[AbortedTransaction] | None = [] if self.committed else None
         if offset < end and (room > 0 or first):
-            chunk = log.read(offset, min(target.max_bytes, room), end, first, may_block)
-        aborted = None
-        if self.committed:
-            aborted = []
-            if chunk is not None and log.producers.aborted:
-                aborted = log.producers.aborted_between(offset, chunk.next_offset)
+            max_bytes = min(target.max_bytes, room)
+            if self.committed:
+                chunk, aborted = log.read_committed(offset, max_bytes, end, first, may_block)
+            else:
+                chunk = log.read(offset, max_bytes, end, first, may_block)
         return Fetched(
             target.topic,
             target.partition,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import HeadwaterError
 from headwater.log.cleaner import clean_partition, is_cleanable
 from headwater.log.partition import PartitionLog, now_ms
-from headwater.log.retention import expired, remove_segments
+from headwater.log.retention import expired, remove_departed
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -67,10 +67,13 @@ class Housekeeping:
     async def _retain_partition(self, log: PartitionLog) -> int:
         count = 0 if log.deleted else expired(log, now_ms())
         if count:
-            dropped = log.drop_segments(count)
-            archive = log.config.archive_dir
-            await self._broker.loop.run_in_executor(self._broker.readers, remove_segments, dropped, archive)
+            log.drop_segments(count)
             logger.info("%s starts at offset %d: %d segments left it", log.name, log.start_offset, count)
+        if log.departed and not log.deleted:
+            try:
+                await self._broker.loop.run_in_executor(self._broker.readers, remove_departed, log)
+            except (HeadwaterError, OSError) as error:
+                logger.warning("retention of %s: %s", log.name, error)
         return count
 
     # -- compaction -------------------------------------------------------------------------------
@@ -92,8 +95,9 @@ class Housekeeping:
             swap = await self._broker.loop.run_in_executor(
                 self._broker.readers, clean_partition, log, now_ms()
             )
-            if swap is not None and not log.deleted:
+            if swap is not None:
                 swap.put_in_place(log)
+                await self._broker.loop.run_in_executor(self._broker.readers, swap.finish)
                 await self._broker.save_checkpoint()
         except (HeadwaterError, OSError) as error:
             logger.warning("compaction of %s: %s", log.name, error)

@@ -1,16 +1,21 @@
-"""Verifying a data directory offline: every byte of every segment, and what the indexes say of it."""
+"""Verifying a data directory offline: every byte of every segment, and what the files beside it say of it."""
 
+import io
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 from headwater.errors import DirectoryInvalid, InvalidBatch
-from headwater.log.batch import HEADER_SIZE, read_header
-from headwater.log.files import OpenFiles
-from headwater.log.index import OffsetIndex, TimeIndex
-from headwater.log.records import open_batch, spans
-from headwater.log.scan import Damage, scan
+from headwater.log.batch import BatchHeader
+from headwater.log.index import ABORTED_SIZE, OffsetIndex, TimeIndex, unpack_aborted
+from headwater.log.producers import Producers
+from headwater.log.records import COMMIT, open_batch, read_control, spans
+from headwater.log.scan import LARGEST_OFFSET, Bounds, Damage, Found, is_torn, scan
+from headwater.log.segment import INDEX_INTERVAL
 
 ERROR, WARNING = "error", "warning"
 
@@ -28,20 +33,32 @@ class Finding(NamedTuple):
 def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
     """Findings in the data directory ``path``; none in a healthy one. Nothing is changed.
 
-    With ``deep``, records are read as well, decompressed where they are compressed. A torn tail is a warning:
-    a broker that was killed leaves one, and the next start cuts it off.
+    With ``deep``, records are read as well, decompressed where they are compressed. What the next start mends
+    is a warning: a torn tail, which a broker that was killed leaves, or an index that can be made again.
     """
     if not path.is_dir():
         raise DirectoryInvalid("check", str(path), "there is no such directory")
-    partitions = sorted(entry for entry in path.iterdir() if entry.is_dir() and _is_partition(entry))
+    partitions = {
+        entry.name: entry for entry in sorted(path.iterdir()) if entry.is_dir() and _is_partition(entry)
+    }
     if not partitions and not (path / "meta.properties").exists():
         raise DirectoryInvalid("check", str(path), "it holds no partitions")
-    files = OpenFiles(64)
-    try:
-        for directory in partitions:
-            yield from _check_partition(files, directory, deep)
-    finally:
-        files.close()
+    catalog = _read_json(path / "catalog.json")
+    checkpoint = _read_json(path / "checkpoint.json")
+    for name, content in (("catalog.json", catalog), ("checkpoint.json", checkpoint)):
+        if isinstance(content, str):
+            yield Finding(path / name, 0, "damage", content)
+    compacted: set[str] | None = None
+    if isinstance(catalog, dict):
+        known, compacted = _partitions_of(catalog, checkpoint if isinstance(checkpoint, dict) else {})
+        for name in sorted(known - set(partitions)):
+            yield Finding(path / name, -1, "missing", "the catalog has this partition, its directory is gone")
+        for name in sorted(set(partitions) - known):
+            message = "it belongs to no topic of the catalog"
+            yield Finding(path / name, -1, "stray", message, WARNING)
+    for name, directory in partitions.items():
+        may_have_gaps = compacted is None or name in compacted
+        yield from _Partition(directory, deep, may_have_gaps).check()
 
 
 def _is_partition(path: Path) -> bool:
@@ -49,87 +66,232 @@ def _is_partition(path: Path) -> bool:
     return bool(name) and number.isdigit()
 
 
-def _check_partition(files: OpenFiles, directory: Path, deep: bool) -> Iterator[Finding]:
-    logs = sorted(path for path in directory.glob("*.log") if path.stem.isdigit())
-    expected = 0
-    for log in logs:
-        base_offset = int(log.stem)
-        if base_offset < expected:
-            yield Finding(
-                log, 0, "offsets", f"starts at {base_offset}, the segment before ends at {expected}"
-            )
-        is_last = log == logs[-1]
-        for item in _check_log(files, log, base_offset, is_last, deep):
-            if isinstance(item, Finding):
-                yield item
-            else:
-                expected = item
-        yield from _check_offset_index(files, log, base_offset)
-        yield from _check_time_index(files, log, base_offset)
-    for path in directory.glob("*.log.damaged-*"):
-        yield Finding(path, 0, "kept aside", "bytes that recovery took out of the log", WARNING)
+def _read_json(path: Path) -> dict[str, Any] | str | None:
+    """The object in the file; what is wrong with it; None when it is not there."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except orjson.JSONDecodeError as error:
+        return str(error)
+    return value if isinstance(value, dict) else "not an object"
 
 
-def _check_log(
-    files: OpenFiles, path: Path, base_offset: int, is_last: bool, deep: bool
-) -> Iterator[Finding | int]:
-    """Findings in the log file, and last the offset that follows it."""
-    expected = base_offset
-    file = files.get(str(path))
-    for item in scan(file, 0, os.fstat(file.fileno()).st_size, base_offset):
-        if isinstance(item, Damage):
-            size = item.end - item.position
-            torn = item.is_tail and is_last and (not item.declared_size or item.declared_size > size)
-            if torn:
-                yield Finding(path, item.position, "torn tail", f"{size} bytes: {item.reason}", WARNING)
-            else:
-                yield Finding(path, item.position, "damage", f"{size} bytes: {item.reason}")
-            continue
-        expected = item.header.next_offset
-        if deep:
+def _partitions_of(catalog: dict[str, Any], checkpoint: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """The partitions of the catalog, and those of them that may have been compacted."""
+    known, compacted = set(), set()
+    for topic, entry in catalog.get("topics", {}).items():
+        for number in range(entry["partitions"]):
+            name = f"{topic}-{number}"
+            known.add(name)
+            start, cleaned = (*checkpoint.get(name, ()), 0, 0)[:2]
+            if cleaned > start or "compact" in entry["config"].get("cleanup.policy", ""):
+                compacted.add(name)
+    return known, compacted
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The files of one partition."""
+
+    directory: Path
+    deep: bool
+    may_have_gaps: bool
+    producers: Producers = field(default_factory=lambda: Producers(""))
+    first_offset: int = 0
+
+    def check(self) -> Iterator[Finding]:
+        logs = sorted(path for path in self.directory.glob("*.log") if path.stem.isdigit())
+        bases = [int(path.stem) for path in logs]
+        self.first_offset = bases[0] if bases else 0
+        expected = self.first_offset
+        for path, base_offset, end_offset in zip(logs, bases, (*bases[1:], LARGEST_OFFSET), strict=True):
+            if base_offset > expected and not self.may_have_gaps:
+                message = f"offsets {expected} to {base_offset - 1} are missing before it"
+                yield Finding(path, 0, "offsets", message, WARNING)
+            segment = _Segment(self, path, base_offset, end_offset)
+            yield from segment.check()
+            expected = segment.next_offset
+        for path in sorted(self.directory.glob("*.log.damaged-*")):
+            yield Finding(path, 0, "kept aside", "bytes that recovery took out of the log", WARNING)
+        for path in sorted(self.directory.glob("*.snapshot")):
+            if not Producers("").restore(path.read_bytes()):
+                yield Finding(path, 0, "snapshot", "its checksum does not match", WARNING)
+
+
+class _Segment:
+    """One segment: its log file is read once, and all indexes are held against it on the way."""
+
+    def __init__(self, partition: _Partition, path: Path, base_offset: int, end_offset: int) -> None:
+        self.partition = partition
+        self.path = path
+        self.base_offset = self.next_offset = base_offset
+        self.is_last = end_offset == LARGEST_OFFSET
+        self.bounds = Bounds(end_offset, dense=self.is_last)
+        self.damage: list[Damage] = []
+        self.latest = -1
+        self.offsets = _Entries(path.with_suffix(".index"), OffsetIndex)
+        self.times = _Entries(path.with_suffix(".timeindex"), TimeIndex)
+        self.since_index = 0
+        self.aborted: set[tuple[int, int]] = set()  # producer and marker
+
+    def check(self) -> Iterator[Finding]:
+        with io.FileIO(self.path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for item in scan(file, 0, size, self.base_offset, self.bounds):
+                if isinstance(item, Damage):
+                    self.damage.append(item)
+                    torn = self.is_last and item.is_tail and is_torn(file, item, self.next_offset)
+                    yield self._damaged(item, torn)
+                else:
+                    yield from self._found(item)
+        yield from self._check_ends(size)
+        yield from self._check_aborted()
+
+    def _damaged(self, item: Damage, is_torn: bool) -> Finding:
+        message = f"{item.end - item.position} bytes: {item.reason}"
+        if is_torn:
+            return Finding(self.path, item.position, "torn tail", message, WARNING)
+        return Finding(self.path, item.position, "damage", message)
+
+    def _found(self, item: Found) -> Iterator[Finding]:
+        header = item.header
+        self.next_offset = header.next_offset
+        self.latest = max(self.latest, header.max_timestamp)
+        yield from self._check_offset_entry(item)
+        yield from self._check_time_entries(header)
+        if self.partition.deep:
             try:
                 for _ in spans(*open_batch(item.batch)):
                     pass
             except InvalidBatch as error:
-                yield Finding(path, item.position, "records", error.cause)
-    yield expected
+                yield Finding(self.path, item.position, "records", error.cause)
+        self._apply(item)
 
+    # -- the sparse indexes -----------------------------------------------------------------------
 
-def _check_offset_index(files: OpenFiles, log: Path, base_offset: int) -> Iterator[Finding]:
-    path = log.with_suffix(".index")
-    if not path.exists():
-        return
-    size = path.stat().st_size
-    if size % 8:
-        yield Finding(path, size - size % 8, "index", "its size is no multiple of an entry's", WARNING)
-    index = OffsetIndex(files, str(path), size)
-    file = files.get(str(log))
-    previous = -1
-    for number in range(len(index)):
-        relative, position = index[number]
-        if relative <= previous:
-            yield Finding(path, number * 8, "index", f"entry {number} is out of order", WARNING)
+    def _check_offset_entry(self, item: Found) -> Iterator[Finding]:
+        """The entry of this batch, and those of positions before it at which no batch was found."""
+        offset = item.header.last_offset
+        while (entry := self.offsets.current()) is not None and entry[1] <= item.position:
+            relative, position = entry
+            is_right = (self.base_offset + relative, position) == (offset, item.position)
+            if not is_right and not self._is_damaged(position):
+                told = f"says offset {self.base_offset + relative} is at {position}, which it is not"
+                yield self.offsets.wrong(told)
+                return
+            self.offsets.next()
+            if position == item.position:
+                self.since_index = 0
+        if self.since_index > 4 * INDEX_INTERVAL and not self.offsets.is_wrong and not self.is_last:
+            yield self.offsets.wrong(f"is missing: nothing leads to offset {offset}")
+        self.since_index += len(item.batch)
+
+    def _check_time_entries(self, header: BatchHeader) -> Iterator[Finding]:
+        while (entry := self.times.current()) is not None:
+            timestamp, relative = entry
+            offset = self.base_offset + relative
+            if offset > header.last_offset:
+                return
+            is_right = (offset, timestamp) == (header.last_offset, self.latest)
+            if not is_right and not self.damage:
+                yield self.times.wrong(f"says nothing up to {offset} is later than {timestamp}: not so")
+                return
+            self.times.next()
+
+    def _is_damaged(self, position: int) -> bool:
+        return any(each.position <= position < each.end for each in self.damage)
+
+    def _check_ends(self, size: int) -> Iterator[Finding]:
+        for index in (self.offsets, self.times):
+            if index.torn is not None:
+                yield Finding(index.path, index.torn, "index", "it ends within an entry", WARNING)
+            elif not index.is_there and size and not self.is_last:
+                yield Finding(index.path, -1, "index", "it is missing", WARNING)
+            entry = index.current()
+            if entry is not None and not self._ends_damaged(size):
+                yield index.wrong(f"{entry} leads past the end of the log")
+        last = self.times.last()
+        is_whole = self.times.is_there and not self.times.is_wrong and not self.damage
+        if is_whole and not self.is_last and self.latest > (last[0] if last else -1):
+            yield self.times.wrong(f"is missing: there are timestamps up to {self.latest}")
+
+    def _ends_damaged(self, size: int) -> bool:
+        return any(each.end == size for each in self.damage)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def _apply(self, item: Found) -> None:
+        header, producers = item.header, self.partition.producers
+        if header.producer_id < 0:
             return
-        previous = relative
-        raw = os.pread(file.fileno(), HEADER_SIZE, position)
-        if len(raw) < HEADER_SIZE or read_header(raw).last_offset != base_offset + relative:
-            message = f"entry {number} says offset {base_offset + relative} is at {position}, which it is not"
-            yield Finding(path, number * 8, "index", message, WARNING)
+        if not header.is_control:
+            if header.record_count:
+                producers.written(header, header.base_offset)
             return
+        try:
+            marker = read_control(item.batch)
+        except InvalidBatch:
+            return
+        if marker is not None:
+            is_commit = marker.kind == COMMIT
+            aborted = producers.ended(header, header.base_offset, is_commit, marker.coordinator_epoch)
+            if aborted is not None:
+                self.aborted.add((aborted.producer_id, aborted.last_offset))
+        producers.became_durable(header.next_offset)
+
+    def _check_aborted(self) -> Iterator[Finding]:
+        path = self.path.with_suffix(".txnindex")
+        content = path.read_bytes() if path.exists() else b""
+        severity = WARNING if self.is_last else ERROR
+        if len(content) % ABORTED_SIZE:
+            position = len(content) - len(content) % ABORTED_SIZE
+            yield Finding(path, position, "index", "it ends within an entry", severity)
+        told = set()
+        for number, entry in enumerate(unpack_aborted(content)):
+            told.add((entry.producer_id, entry.last_offset))
+            is_known = (entry.producer_id, entry.last_offset) in self.aborted
+            # The records of an aborted transaction may be gone while its marker is still there.
+            if not is_known and not self.damage and not self._has_marker_only(entry.first_offset):
+                message = f"entry {number} tells of a transaction that was not aborted here"
+                yield Finding(path, number * ABORTED_SIZE, "index", message, severity)
+                return
+        for producer_id, marker in sorted(self.aborted - told):
+            message = f"the transaction of producer {producer_id} that was aborted at {marker} is not there"
+            yield Finding(path, len(content), "index", message, severity)
+
+    def _has_marker_only(self, first_offset: int) -> bool:
+        return first_offset < self.partition.first_offset or self.partition.may_have_gaps
 
 
-def _check_time_index(files: OpenFiles, log: Path, base_offset: int) -> Iterator[Finding]:
-    path = log.with_suffix(".timeindex")
-    if not path.exists():
-        return
-    size = path.stat().st_size
-    if size % 12:
-        yield Finding(path, size - size % 12, "index", "its size is no multiple of an entry's", WARNING)
-    index = TimeIndex(files, str(path), size)
-    previous = (-1, -1)
-    for number in range(len(index)):
-        entry = index[number]
-        if entry[0] <= previous[0] or entry[1] < previous[1]:
-            yield Finding(path, number * 12, "index", f"entry {number} is out of order", WARNING)
-            return
-        previous = entry
+class _Entries:
+    """The entries of an index file, one after another."""
+
+    def __init__(self, path: Path, kind: type[OffsetIndex] | type[TimeIndex]) -> None:
+        self.path = path
+        self.is_there = path.exists()
+        content = path.read_bytes() if self.is_there else b""
+        self._size = kind.entry.size
+        whole = len(content) - len(content) % self._size
+        self.torn = whole if whole < len(content) else None  # where it ends within an entry
+        self._entries: list[tuple[int, int]] = list(kind.entry.iter_unpack(content[:whole]))
+        self._number = 0
+        self.is_wrong = False
+
+    def current(self) -> tuple[int, int] | None:
+        if self.is_wrong or self._number >= len(self._entries):
+            return None
+        return self._entries[self._number]
+
+    def next(self) -> None:
+        self._number += 1
+
+    def last(self) -> tuple[int, int] | None:
+        return self._entries[-1] if self._entries else None
+
+    def wrong(self, message: str) -> Finding:
+        """The finding of a fault in the current entry; the rest is not looked at."""
+        self.is_wrong = True
+        return Finding(
+            self.path, self._number * self._size, "index", f"entry {self._number} {message}", WARNING
+        )

@@ -1,28 +1,24 @@
 """Compaction of a partition's files, on the filter of headwater.log.compaction.
 
-Cleaned segments are written in a folder of their own, synced, and renamed to ``.swap`` in the partition's
-directory: from then on a crash completes the swap (headwater.log.recovery) instead of undoing it. Readers see
-the old segments until the new ones are in the list, and finish their reads on the files they have open.
+Old segments are read, what stays of them is written to new ones, and headwater.log.swap puts these in place.
 """
 
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headwater.errors import CorruptData
 from headwater.log.batch import read_header
 from headwater.log.compaction import CleanedTransactions, Cleaner, LastRecord, OffsetMap, map_dirty
-from headwater.log.files import sync_directory
+from headwater.log.files import OpenFiles
 from headwater.log.index import AbortedTransaction
 from headwater.log.partition import PartitionLog
-from headwater.log.recovery import SEGMENT_SUFFIXES
-from headwater.log.scan import Damage, scan
-from headwater.log.segment import LARGEST_RELATIVE_OFFSET, Segment
+from headwater.log.scan import Damage
+from headwater.log.segment import LARGEST_RELATIVE_OFFSET, SEGMENT_SUFFIXES, Retired, Segment
+from headwater.log.swap import WORKING, Replacement, Swap, forget_swap
 
 MAP_CAPACITY = 1_000_000  # keys a round; some 200 bytes each
-WORK_FOLDER = "cleaning"
 
 
 def cleanable_end(log: PartitionLog, now_ms: int) -> int:
@@ -31,7 +27,8 @@ def cleanable_end(log: PartitionLog, now_ms: int) -> int:
     lag = log.config.min_compaction_lag_ms
     if lag:
         for segment in log.segments[:-1]:
-            if segment.largest_timestamp() > now_ms - lag:
+            is_dirty = segment.bounds.end_offset > log.cleaned_offset
+            if is_dirty and segment.largest_timestamp() > now_ms - lag:
                 end = min(end, segment.base_offset)
                 break
     return end
@@ -39,6 +36,8 @@ def cleanable_end(log: PartitionLog, now_ms: int) -> int:
 
 def is_cleanable(log: PartitionLog, now_ms: int) -> bool:
     """Whether enough has gathered since the last round."""
+    if log.uncleanable is not None or log.failure is not None:
+        return False
     end = cleanable_end(log, now_ms)
     clean = dirty = 0
     oldest_dirty = None
@@ -58,70 +57,38 @@ def is_cleanable(log: PartitionLog, now_ms: int) -> bool:
     return first is not None and first >= 0 and now_ms - first > log.config.max_compaction_lag_ms
 
 
-@dataclass(slots=True)
-class _Group:
-    """Old segments and what becomes of them."""
-
-    old: list[Segment]
-    new: Segment | None
-    end_offset: int  # of the old segments
-    aborted: list[AbortedTransaction]  # of those with markers in the old segments, those that still matter
-
-
-@dataclass(slots=True)
-class Swap:
-    """The result of a round, to be put in place by the partition's own thread."""
-
-    groups: list[_Group]
-    cleaned_offset: int
-    removed: list[Path] = field(default_factory=list)
-
-    def put_in_place(self, log: PartitionLog) -> None:
-        """Make the cleaned segments part of the log."""
-        for group in self.groups:
-            if not set(group.old) <= set(log.segments):
-                self._discard(log, group)  # retention was quicker
-                continue
-            for segment in group.old:
-                segment.retired = True
-                for suffix in SEGMENT_SUFFIXES:
-                    path = segment.path(suffix)
-                    log.files.forget(path)
-                    if os.path.exists(path):
-                        os.replace(path, path + ".deleted")
-                        self.removed.append(Path(path + ".deleted"))
-            placed = [] if group.new is None else [_place(log, group.new)]
-            # A reader that is told of an aborted transaction waits for its marker: one whose marker is gone
-            # would make it drop what the same producer committed later.
-            start, end = group.old[0].base_offset, group.end_offset
-            others = [a for a in log.producers.aborted if not start <= a.last_offset < end]
-            log.producers.aborted = sorted([*others, *group.aborted], key=lambda a: a.last_offset)
-            first = log.segments.index(group.old[0])
-            log.set_segments((*log.segments[:first], *placed, *log.segments[first + len(group.old) :]))
-        log.cleaned_offset = max(log.cleaned_offset, self.cleaned_offset)
-        sync_directory(log.directory)
-        for removed in self.removed:
-            removed.unlink(missing_ok=True)
-
-    def _discard(self, log: PartitionLog, group: _Group) -> None:
-        if group.new is not None:
-            for suffix in SEGMENT_SUFFIXES:
-                Path(_swap_path(log, group.new, suffix)).unlink(missing_ok=True)
-
-
 def clean_partition(log: PartitionLog, now_ms: int) -> Swap | None:
-    """Write the compacted segments of ``log``. Runs in any thread; the log is changed by the swap only."""
-    segments = log.segments
-    end = cleanable_end(log, now_ms)
+    """Write the compacted segments of ``log``. Runs in any thread; the log is changed by the swap only.
+
+    None when there is nothing to do, or when retention took a segment in the meantime. CorruptData where a
+    segment is damaged: nothing is cleaned over it, and the partition is left alone until a restart.
+    """
+    try:
+        return _clean(log, now_ms)
+    except Retired:
+        return None
+    except CorruptData as error:
+        log.uncleanable = str(error)
+        raise
+
+
+def _clean(log: PartitionLog, now_ms: int) -> Swap | None:
+    durable = log.durable_offset
+    # What is not durable may yet be cut off: a segment that holds some of it stays as it is.
+    segments = [segment for segment in log.segments[:-1] if segment.bounds.end_offset <= durable]
+    if not segments:
+        return None
+    end = min(cleanable_end(log, now_ms), segments[-1].bounds.end_offset)
     dirty_start = max(log.cleaned_offset, segments[0].base_offset)
-    aborted = [a for a in log.producers.aborted if a.first_offset < end]
+    # Also those that began past the end: the last segment may reach further than what is cleaned of it.
+    aborted = [a for a in log.producers.aborted if a.last_offset < durable]
     offset_map = OffsetMap(MAP_CAPACITY)
-    transactions: CleanedTransactions[AbortedTransaction] = CleanedTransactions(aborted)
-    for segment in segments[:-1]:
+    mapped = CleanedTransactions(aborted)
+    for segment in segments:
         if offset_map.full or segment.base_offset >= end:
             break
-        if _end_of(segments, segment) > dirty_start:
-            map_dirty(_batches(segment), offset_map, transactions, start_offset=dirty_start, end_offset=end)
+        if segment.bounds.end_offset > dirty_start:
+            map_dirty(_batches(segment), offset_map, mapped, start_offset=dirty_start, end_offset=end)
     if not offset_map.full:
         offset_map.cover(end)
     map_end = min(offset_map.latest_offset + 1, end)
@@ -136,55 +103,48 @@ def clean_partition(log: PartitionLog, now_ms: int) -> Swap | None:
         last_records=_last_records(log),
         first_uncleanable_offset=end,
     )
-    work = log.directory / WORK_FOLDER
-    shutil.rmtree(work, ignore_errors=True)
+    forget_swap(log.directory)
+    work = log.directory / WORKING
     work.mkdir()
+    retained: list[AbortedTransaction] = []
     try:
-        groups = [
-            _clean_group(log, work, group, cleaner, transactions)
-            for group in _groups(log, [s for s in segments[:-1] if s.base_offset < map_end])
-        ]
-        for group in groups:
-            if group.new is not None:
-                _rename_to_swap(log, group.new)
-        sync_directory(log.directory)
+        replacements = []
+        for old in _groups(log, [s for s in segments if s.base_offset < map_end]):
+            new = _clean_group(work, old, cleaner)
+            found = transactions.take_retained()
+            retained += found
+            replacements.append(Replacement(old, _finish(new, found), old[-1].bounds.end_offset))
+        swap = Swap(log.directory, replacements, map_end, retained)
+        swap.commit()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Swap(groups, map_end)
-
-
-def _end_of(segments: tuple[Segment, ...], segment: Segment) -> int:
-    return segments[segments.index(segment) + 1].base_offset
+    return swap
 
 
 def _batches(segment: Segment) -> Iterator[memoryview]:
-    for item in scan(segment.file(), 0, segment.size):
+    for item in segment.scan():
         if isinstance(item, Damage):
             raise CorruptData("compact", f"{segment.log_path} at byte {item.position}", item.reason)
         yield item.batch
 
 
 def _last_records(log: PartitionLog) -> dict[int, LastRecord]:
-    return {
-        producer.producer_id: LastRecord(
-            producer.batches[-1].last_offset if producer.batches else None, producer.epoch
-        )
-        for producer in log.producers.all()
-    }
+    last = {}
+    for producer in log.producers.all():
+        batches = tuple(producer.batches)
+        last[producer.producer_id] = LastRecord(batches[-1].last_offset if batches else None, producer.epoch)
+    return last
 
 
-def _groups(log: PartitionLog, segments: list[Segment]) -> Iterator[list[Segment]]:
+def _groups(log: PartitionLog, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
     """Neighbours that fit into one segment."""
     group: list[Segment] = []
     size = 0
     for segment in segments:
-        last = _end_of(log.segments, segment) - 1
-        fits = (
-            size + segment.size <= log.config.segment_bytes
-            and bool(group)
-            and last - group[0].base_offset <= LARGEST_RELATIVE_OFFSET
-        )
-        if group and not fits:
+        if group and (
+            size + segment.size > log.config.segment_bytes
+            or segment.bounds.end_offset - group[0].base_offset > LARGEST_RELATIVE_OFFSET
+        ):
             yield group
             group, size = [], 0
         group.append(segment)
@@ -193,61 +153,30 @@ def _groups(log: PartitionLog, segments: list[Segment]) -> Iterator[list[Segment
         yield group
 
 
-def _clean_group(
-    log: PartitionLog,
-    work: Path,
-    group: list[Segment],
-    cleaner: Cleaner,
-    transactions: CleanedTransactions[AbortedTransaction],
-) -> _Group:
-    new = Segment(log.files, work, group[0].base_offset, created_ms=group[-1].created_ms)
+def _clean_group(work: Path, group: list[Segment], cleaner: Cleaner) -> Segment:
+    files = OpenFiles(8)  # of its own: the same names come back in the next round
+    new = Segment(files, work, group[0].base_offset, created_ms=group[-1].created_ms)
     new.create()
     for old in group:
         for batch in cleaner.clean_all(_batches(old)):
             header = read_header(batch)
             new.append((batch,), len(batch), header.last_offset, header.max_timestamp)
-    retained = transactions.take_retained()
-    for aborted in retained:
-        new.add_aborted(aborted)
+    return new
+
+
+def _finish(new: Segment, aborted: list[AbortedTransaction]) -> Segment | None:
+    """The new segment, synced; None if nothing is in it."""
+    if not new.size:
+        for suffix in SEGMENT_SUFFIXES:
+            Path(new.path(suffix)).unlink(missing_ok=True)
+        return None
+    for transaction in aborted:
+        new.add_aborted(transaction)
     new.seal()
-    for suffix in SEGMENT_SUFFIXES:
-        path = new.path(suffix)
-        if os.path.exists(path):
-            with open(path, "rb+") as file:
-                os.fsync(file.fileno())
-    return _Group(group, new if new.size else None, _end_of(log.segments, group[-1]), retained)
-
-
-def _swap_path(log: PartitionLog, segment: Segment, suffix: str) -> str:
-    return os.path.join(log.directory, f"{segment.base_offset:020d}{suffix}.swap")
-
-
-def _rename_to_swap(log: PartitionLog, segment: Segment) -> None:
-    """The log file is renamed last: it is what makes the swap happen."""
-    for suffix in reversed(SEGMENT_SUFFIXES):
-        path = segment.path(suffix)
-        log.files.forget(path)
-        if os.path.exists(path):
-            os.replace(path, _swap_path(log, segment, suffix))
-
-
-def _place(log: PartitionLog, cleaned: Segment) -> Segment:
-    sizes = {}
-    for suffix in reversed(SEGMENT_SUFFIXES):
-        swap = _swap_path(log, cleaned, suffix)
-        if os.path.exists(swap):
-            final = swap.removesuffix(".swap")
-            sizes[suffix] = os.path.getsize(swap)
-            os.replace(swap, final)
-    segment = Segment(
-        log.files,
-        log.directory,
-        cleaned.base_offset,
-        size=sizes[".log"],
-        index_size=sizes.get(".index", 0),
-        time_index_size=sizes.get(".timeindex", 0),
-        created_ms=cleaned.created_ms,
-    )
-    segment.max_timestamp = cleaned.max_timestamp
-    segment.max_timestamp_offset = cleaned.max_timestamp_offset
-    return segment
+    for path in (new.log_path, *new.index_paths()):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return new

@@ -6,7 +6,8 @@
 ``DIR/meta.properties``       cluster id and node id
 ``DIR/.lock``                 held by the process that has the directory open
 
-Both JSON files are replaced whole, so that a crash leaves the old or the new one.
+Both JSON files are replaced whole, so that a crash leaves the old or the new one. A change of topics is in
+the catalog on disk before anybody sees it.
 """
 
 import base64
@@ -17,7 +18,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ import orjson
 from headwater.errors import (
     DirectoryInUse,
     DirectoryInvalid,
+    DiskFull,
+    HeadwaterError,
+    InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
     TopicExists,
@@ -40,8 +44,10 @@ from headwater.log.files import (
     sync_directory,
     sync_file_system,
 )
-from headwater.log.partition import PartitionLog, SyncWork, do_sync_work, write_snapshot
+from headwater.log.partition import PartitionLog
 from headwater.log.recovery import Checkpoint, open_partition
+from headwater.log.segment import storage_error
+from headwater.log.sync import SyncWork, write_snapshot
 
 logger = logging.getLogger("headwater.log")
 
@@ -49,6 +55,7 @@ CATALOG_VERSION = 1
 LARGEST_PARTITION_COUNT = 10_000
 MANY = 4  # files, from which on syncing their file system is quicker
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTITION_NAME = re.compile(r".+-\d+")
 
 
 @dataclass(slots=True)
@@ -100,8 +107,14 @@ class DataDirectory:
         self._deleting: dict[str, str] = {}  # hex id -> name of topics whose files are still to be removed
         self._checkpoints: dict[str, Checkpoint] = {}
         self._lock = self._take_lock()
-        self.cluster_id, self.node_id = self._identity()
-        self._load()
+        try:
+            self.cluster_id, self.node_id = self._identity()
+            self._load()
+        except BaseException as error:
+            os.close(self._lock)
+            if isinstance(error, OSError):
+                raise storage_error("open", str(self.path), error) from error
+            raise
 
     # -- opening and closing ----------------------------------------------------------------------
 
@@ -123,47 +136,93 @@ class DataDirectory:
         if path.exists():
             lines = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
             properties = {key.strip(): value.strip() for key, _, value in lines}
+            node_id = properties.get("node.id", "1")
             if "cluster.id" in properties:
-                return properties["cluster.id"], int(properties.get("node.id", "1"))
+                if not node_id.isdigit():
+                    raise DirectoryInvalid("open", str(path), f"node.id {node_id!r} is not a number")
+                return properties["cluster.id"], int(node_id)
         cluster_id = kafka_uuid(uuid.uuid4())
         replace_file(path, f"version=1\ncluster.id={cluster_id}\nnode.id=1\n".encode())
         return cluster_id, 1
 
     def _load(self) -> None:
-        catalog = self._read_json("catalog.json")
+        catalog = self._read_json("catalog.json", "Restore the file from a copy.")
         if catalog.get("version", CATALOG_VERSION) != CATALOG_VERSION:
             raise DirectoryInvalid(
                 "open",
                 str(self.path),
                 f"its catalog is of version {catalog['version']}, not {CATALOG_VERSION}",
             )
-        for name, values in self._read_json("checkpoint.json").items():
-            self._checkpoints[name] = Checkpoint(*values)
+        if not catalog:
+            self._refuse_lost_catalog()
+        advice = (
+            "Restore the file from a copy, or delete it: records deleted before their time may come back."
+        )
+        try:
+            for name, values in self._read_json("checkpoint.json", advice).items():
+                self._checkpoints[name] = Checkpoint(*values)
+        except TypeError:
+            path = self.path / "checkpoint.json"
+            raise DirectoryInvalid("open", str(path), "it is not a checkpoint of ours", advice) from None
         self._deleting = dict(catalog.get("deleting", {}))
         for name, entry in catalog.get("topics", {}).items():
-            config = TopicConfig.resolve(entry["config"], self.defaults)
-            topic = Topic(name, uuid.UUID(entry["id"]), entry["config"], config)
-            for number in range(entry["partitions"]):
-                topic.partitions.append(self._open(topic, number))
+            topic = Topic(name, uuid.UUID(entry["id"]), entry["config"], self._config(entry["config"]))
+            topic.partitions = self._open_all(topic, entry["partitions"])
             self._add(topic)
         self._sync_recovered()
-        self._remove_deleted()
+        try:
+            self._remove_deleted()
+            if self._checkpoints:
+                self.checkpoint()  # the marks of the clean shutdown have served
+        except (DiskFull, OSError) as error:  # the marks say how the log was: no harm once it is different
+            logger.warning("%s", error)
         self._report_strays()
-        if self._checkpoints:
-            self.checkpoint()  # a later crash must not find the marks of the clean shutdown
 
-    def _read_json(self, name: str) -> dict[str, Any]:
+    def _read_json(self, name: str, advice: str) -> dict[str, Any]:
         try:
             content = (self.path / name).read_bytes()
         except FileNotFoundError:
             return {}
         try:
             value = orjson.loads(content)
+            if isinstance(value, dict):
+                return value
+            reason = "not an object"
         except orjson.JSONDecodeError as error:
-            raise DirectoryInvalid(
-                "open", str(self.path / name), f"it is damaged: {error}", "Restore the file from a copy."
-            ) from None
-        return dict(value)
+            reason = str(error)
+        raise DirectoryInvalid("open", str(self.path / name), f"it is damaged: {reason}", advice)
+
+    def _refuse_lost_catalog(self) -> None:
+        for path in sorted(self.path.iterdir()):
+            if _PARTITION_NAME.fullmatch(path.name) and _has_records(path):
+                raise DirectoryInvalid(
+                    "open",
+                    str(self.path),
+                    f"catalog.json is missing, though {path.name} has records",
+                    "Restore the file from a copy.",
+                )
+
+    def _config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        config = TopicConfig.resolve(overrides, self.defaults)
+        if config.archive_dir and Path(config.archive_dir).resolve() == self.path.resolve():
+            raise InvalidConfig("set", "headwater.archive.dir", "it is the data directory itself")
+        return config
+
+    def _open_all(self, topic: Topic, partitions: int) -> list[PartitionLog]:
+        logs = []
+        made = []
+        for number in range(partitions):
+            path = self.path / f"{topic.name}-{number}"
+            is_there = path.is_dir()
+            log = self._open(topic, number)
+            if not is_there:
+                made.append(path)
+                logger.error(
+                    "%s was missing; it is made again, empty, and goes on at offset %d", path, log.next_offset
+                )
+            logs.append(log)
+        sync_directories(made)
+        return logs
 
     def _open(self, topic: Topic, number: int) -> PartitionLog:
         name = f"{topic.name}-{number}"
@@ -179,43 +238,53 @@ class DataDirectory:
     def _report_strays(self) -> None:
         known = {log.name for log in self.partitions()}
         for entry in os.scandir(self.path):
-            if entry.is_dir() and entry.name not in known and re.fullmatch(r".+-\d+", entry.name):
+            if entry.is_dir() and entry.name not in known and _PARTITION_NAME.fullmatch(entry.name):
                 logger.warning("%s belongs to no topic of the catalog and is left alone", entry.path)
 
     def close(self) -> None:
         """Sync and close every partition, so that the next open needs no recovery."""
-        self._sync_closing()
-        self.checkpoint(clean=True)
+        try:
+            self.checkpoint(clean=self._close_partitions())
+        except HeadwaterError as error:  # the next open recovers
+            logger.error("%s", error)
         self.files.close()
         os.close(self._lock)
 
-    def _sync_closing(self) -> None:
-        """Sync all partitions: each by itself, or by syncing their file system when they are many."""
+    def _close_partitions(self) -> bool:
+        """Bring all partitions to the disk; False when it is not known which of them got there."""
+        logs = [log for log in self.partitions() if log.failure is None]
+        if CAN_SYNC_FILE_SYSTEM and len(logs) >= MANY:
+            return self._close_together(logs)
+        for log in logs:
+            try:
+                log.close()
+            except OSError as error:
+                log.sync_failed(error)
+        return True
+
+    def _close_together(self, logs: list[PartitionLog]) -> bool:
         works: list[tuple[PartitionLog, SyncWork]] = []
-        for log in self.partitions():
+        for log in logs:
             try:
                 work = log.closing_work()
-                if work is not None:
-                    works.append((log, work))
             except OSError as error:
                 log.sync_failed(error)
-        together = CAN_SYNC_FILE_SYSTEM and len(works) >= MANY
+                continue
+            if work is not None:
+                work.files.clear()  # not to hold them all open
+                work.index_files.clear()
+                works.append((log, work))
         try:
-            if together:
-                self._sync_file_system()
-        except OSError:
-            together = False
-        for log, work in works:
-            try:
-                if together:
-                    write_snapshot(work, sync=False)
-                else:
-                    do_sync_work(work)
-                log.synced(work)
-            except OSError as error:
-                log.sync_failed(error)
-        if together:
             self._sync_file_system()
+            for _, work in works:
+                write_snapshot(work, sync=False)
+            self._sync_file_system()
+        except OSError as error:
+            logger.error("%s: %s; the next start recovers it", self.path, error.strerror)
+            return False
+        for log, work in works:
+            log.synced(work)
+        return True
 
     def _sync_file_system(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -228,17 +297,24 @@ class DataDirectory:
         """What recovery found may be in memory only; readers will be shown it, so it has to be durable."""
         recovered = [log for log in self.partitions() if log.needs_sync]
         if CAN_SYNC_FILE_SYSTEM and len(recovered) >= MANY:
-            self._sync_file_system()
-        else:
-            for log in recovered:
-                log.sync()
+            try:
+                self._sync_file_system()
+                for log in recovered:
+                    log.recovery_synced()
+                return
+            except OSError:
+                pass  # the files will say which of them it was
         for log in recovered:
-            log.needs_sync = False
+            try:
+                log.sync()
+                log.recovery_synced()
+            except OSError as error:
+                log.sync_failed(error)
 
     # -- topics -----------------------------------------------------------------------------------
 
     def partitions(self) -> Iterable[PartitionLog]:
-        for topic in self.topics.values():
+        for topic in list(self.topics.values()):  # topics may come and go in another thread meanwhile
             yield from topic.partitions
 
     def topic(self, name: str) -> Topic:
@@ -266,15 +342,16 @@ class DataDirectory:
                 "create", f"topic {name}", f"{partitions} is not in [1, {LARGEST_PARTITION_COUNT}]"
             )
         check_overrides(overrides)
+        self._config(overrides)
 
     def create_topic(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
         """A new topic, durable when this returns."""
         overrides = dict(overrides or {})
         self.check_new_topic(name, partitions, overrides)
-        topic = Topic(name, uuid.uuid4(), overrides, TopicConfig.resolve(overrides, self.defaults))
-        self._make_partitions(topic, partitions)
+        topic = Topic(name, uuid.uuid4(), overrides, self._config(overrides))
+        made = self._make_partitions(topic, partitions, replace(topic))
+        topic.partitions.extend(made)
         self._add(topic)
-        self._save_catalog()
         return topic
 
     def add_partitions(self, name: str, total: int) -> list[PartitionLog]:
@@ -286,46 +363,78 @@ class DataDirectory:
                 f"topic {name}",
                 f"it has {len(topic.partitions)}; {total} is not a larger number",
             )
-        added = self._make_partitions(topic, total)
-        self._save_catalog()
-        return added
+        made = self._make_partitions(topic, total, replace(topic))
+        topic.partitions.extend(made)
+        return made
 
-    def _make_partitions(self, topic: Topic, total: int) -> list[PartitionLog]:
-        added = []
-        for number in range(len(topic.partitions), total):
-            path = self.path / f"{topic.name}-{number}"
-            if path.exists():  # not of this topic: a creation that a crash undid
-                os.rename(path, f"{path}.{uuid.uuid4().hex}-stray")
-            self._checkpoints.pop(path.name, None)
-            added.append(self._open(topic, number))
-        sync_directories([log.directory for log in added])
-        topic.partitions.extend(added)
-        return added
+    def _make_partitions(self, topic: Topic, total: int, future: Topic) -> list[PartitionLog]:
+        """New partitions on disk, and ``future``, the topic with them, in the catalog; or an error, and
+        nothing of it."""
+        made: list[PartitionLog] = []
+        try:
+            for number in range(len(topic.partitions), total):
+                path = self.path / f"{topic.name}-{number}"
+                if path.exists():
+                    self._set_aside(path)
+                self._checkpoints.pop(path.name, None)
+                made.append(self._open(topic, number))
+            sync_directories([log.directory for log in made])
+            future.partitions = [*topic.partitions, *made]
+            self._save_catalog({**self.topics, topic.name: future})
+        except OSError as error:
+            for log in made:
+                log.delete()
+                shutil.rmtree(log.directory, ignore_errors=True)
+                log.forget_files()
+            raise storage_error("make partitions of", f"topic {topic.name}", error) from error
+        return made
+
+    def _set_aside(self, path: Path) -> None:
+        """A directory that belongs to no topic: of a creation that a crash undid, or somebody's data."""
+        if _has_records(path):
+            target = Path(f"{path}.{uuid.uuid4().hex}-stray")
+            os.rename(path, target)
+            logger.warning("%s belonged to no topic of the catalog and is now %s", path, target.name)
+        else:
+            shutil.rmtree(path)
 
     def set_config(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace the topic's own settings."""
         topic = self.topic(name)
         check_overrides(overrides)
-        topic.overrides = dict(overrides)
-        topic.config = TopicConfig.resolve(topic.overrides, self.defaults)
+        future = replace(topic, overrides=dict(overrides), config=self._config(overrides))
+        try:
+            self._save_catalog({**self.topics, name: future})
+        except OSError as error:
+            raise storage_error("set the configuration of", f"topic {name}", error) from error
+        topic.overrides, topic.config = future.overrides, future.config
         for log in topic.partitions:
             log.config = topic.config
-        self._save_catalog()
 
     def delete_topic(self, name: str) -> list[Path]:
         """Take the topic out of the catalog; returns the directories that ``remove`` may now delete."""
         topic = self.topic(name)
+        topic_id = topic.topic_id.hex
+        self._deleting[topic_id] = name
+        try:
+            self._save_catalog({key: value for key, value in self.topics.items() if key != name})
+        except OSError as error:
+            del self._deleting[topic_id]
+            raise storage_error("delete", f"topic {name}", error) from error
         del self.topics[name]
         del self._by_id[topic.topic_id]
-        self._deleting[topic.topic_id.hex] = name
-        self._save_catalog()
         renamed = []
         for log in topic.partitions:
             log.delete()
             self._checkpoints.pop(log.name, None)
-            target = self.path / f"{log.name}.{topic.topic_id.hex}-delete"
-            os.rename(log.directory, target)
-            renamed.append(target)
+        for log in topic.partitions:
+            target = self.path / f"{log.name}.{topic_id}-delete"
+            try:
+                os.rename(log.directory, target)
+                renamed.append(target)
+            except OSError as error:  # the next start removes it
+                logger.warning("%s: %s", log.directory, error.strerror)
+            log.forget_files()
         sync_directory(self.path)
         return renamed
 
@@ -346,38 +455,52 @@ class DataDirectory:
             for path in self.path.glob(f"*.{topic_id}-delete"):
                 shutil.rmtree(path, ignore_errors=True)
         self._deleting.clear()
-        self._save_catalog()
+        self._save_catalog(self.topics)
 
     # -- what is kept beside the logs -------------------------------------------------------------
 
-    def _save_catalog(self) -> None:
-        topics = {
+    def _save_catalog(self, topics: Mapping[str, Topic]) -> None:
+        entries = {
             topic.name: {
                 "id": str(topic.topic_id),
                 "partitions": len(topic.partitions),
                 "config": topic.overrides,
             }
-            for topic in self.topics.values()
+            for topic in topics.values()
         }
-        catalog = {"version": CATALOG_VERSION, "topics": topics, "deleting": self._deleting}
+        # What is removed already need not be remembered any longer.
+        left = {path.name.rpartition(".")[2] for path in self.path.glob("*-delete")}
+        known = {topic.topic_id.hex for topic in self.topics.values()}
+        self._deleting = {
+            topic_id: name
+            for topic_id, name in self._deleting.items()
+            if topic_id in known or f"{topic_id}-delete" in left
+        }
+        catalog = {"version": CATALOG_VERSION, "topics": entries, "deleting": self._deleting}
         replace_file(self.path / "catalog.json", orjson.dumps(catalog, option=orjson.OPT_INDENT_2))
 
     def checkpoint(self, clean: bool = False) -> None:
         """Write down what the files of the partitions do not say."""
-        self._checkpoints = {}
+        checkpoints = {}
         for log in self.partitions():
             is_clean = clean and log.failure is None
-            self._checkpoints[log.name] = Checkpoint(
+            checkpoints[log.name] = Checkpoint(
                 log.start_offset,
                 log.cleaned_offset,
                 log.next_offset if is_clean else -1,
+                log.active.base_offset if is_clean else -1,
                 log.active.size if is_clean else -1,
             )
-        content = {
-            name: [c.start_offset, c.cleaned_offset, c.clean_end, c.clean_size]
-            for name, c in self._checkpoints.items()
-        }
-        replace_file(self.path / "checkpoint.json", orjson.dumps(content))
+        content = {name: list(astuple(each)) for name, each in checkpoints.items()}
+        try:
+            replace_file(self.path / "checkpoint.json", orjson.dumps(content))
+        except OSError as error:
+            raise storage_error("write", str(self.path / "checkpoint.json"), error) from error
+        self._checkpoints = checkpoints
+
+
+def _has_records(path: Path) -> bool:
+    return any(log.stat().st_size for log in path.glob("*.log"))
 
 
 def kafka_uuid(value: uuid.UUID) -> str:

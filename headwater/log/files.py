@@ -1,4 +1,4 @@
-"""Open files, kept within the process's limit.
+"""Open files, kept within the process's limit, and what makes files and directories durable.
 
 A broker of thousands of partitions cannot hold every file open. Files are opened when used and the least
 recently used are let go. A file that somebody still holds stays open until they drop it (an ``io.FileIO``
@@ -8,6 +8,7 @@ closes with its last reference), so that a sync or a read in another thread neve
 import ctypes
 import io
 import os
+import re
 import sys
 from collections import OrderedDict
 from pathlib import Path
@@ -34,6 +35,7 @@ class OpenFiles:
         self._capacity = capacity
         self._open: OrderedDict[str, io.FileIO] = OrderedDict()
         self._lock = Lock()
+        self._forgotten = 0  # rises whenever a path may have come to mean another file
 
     def __len__(self) -> int:
         return len(self._open)
@@ -45,25 +47,30 @@ class OpenFiles:
             if file is not None:
                 self._open.move_to_end(path)
                 return file
+            forgotten = self._forgotten
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         file = io.FileIO(os.open(path, flags, 0o644), "r+", closefd=True)
         with self._lock:
             already = self._open.get(path)
             if already is not None:
                 return already
-            self._open[path] = file
-            while len(self._open) > self._capacity:
-                self._open.popitem(last=False)
+            if forgotten == self._forgotten:  # else it may be the file that was here before
+                self._open[path] = file
+                while len(self._open) > self._capacity:
+                    self._open.popitem(last=False)
         return file
 
     def forget(self, path: str) -> None:
-        """Let go of a file that is about to be renamed or deleted."""
+        """Let go of a file. Call it after the path was renamed, replaced or deleted, not before: who opens it
+        in between would get the old file, and the cache would keep that."""
         with self._lock:
             self._open.pop(path, None)
+            self._forgotten += 1
 
     def close(self) -> None:
         with self._lock:
             self._open.clear()
+            self._forgotten += 1
 
 
 def raise_open_file_limit() -> int:
@@ -90,8 +97,14 @@ def sync_directory(path: str | Path) -> None:
         os.close(descriptor)
 
 
+def _kernel_version() -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return tuple(map(int, found.groups())) if found else (0, 0)
+
+
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-CAN_SYNC_FILE_SYSTEM = _libc is not None and hasattr(_libc, "syncfs")
+# Before Linux 5.8, syncfs did not tell of failed writes.
+CAN_SYNC_FILE_SYSTEM = _libc is not None and hasattr(_libc, "syncfs") and _kernel_version() >= (5, 8)
 
 
 def sync_file_system(descriptor: int) -> None:
@@ -116,16 +129,26 @@ def sync_directories(paths: list[Path]) -> None:
         sync_directory(path)
 
 
+def write_file(path: Path, content: bytes, sync: bool = True) -> None:
+    """Write a whole new file, or none: after an error nothing is left of it."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file so that after a crash it is either the old or the new one, whole."""
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_file(temporary, content)
     os.replace(temporary, path)
     sync_directory(path.parent)

@@ -8,32 +8,49 @@ Offsets that matter, in rising order::
     next_offset           the next batch gets this one
 
 A record is shown to readers once it is durable, so that nothing a reader has seen can vanish in a crash. All
-methods are called from one thread, except ``read``, which may also run in others.
+methods are called from one thread, except ``read``, ``find_time`` and ``find_latest_time``, which run in any.
 """
 
-import io
 import logging
-import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.errors import HeadwaterError, InvalidBatch, OffsetOutOfRange, StorageFailed, UnknownTopic
+from headwater.errors import (
+    DiskFull,
+    HeadwaterError,
+    InvalidBatch,
+    OffsetOutOfRange,
+    StorageFailed,
+    UnknownTopic,
+)
 from headwater.log.batch import BatchHeader, Buffer, placed_prefix, read_header
 from headwater.log.config import TopicConfig
-from headwater.log.files import OpenFiles, sync_directory
+from headwater.log.files import OpenFiles
+from headwater.log.index import AbortedTransaction
 from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, find_by_timestamp, max_timestamp_record, read_control
-from headwater.log.scan import Damage, scan
-from headwater.log.segment import LARGEST_RELATIVE_OFFSET, Chunk, Retired, Segment, storage_error
+from headwater.log.scan import LARGEST_OFFSET, LEADER_EPOCH, Damage
+from headwater.log.segment import (
+    LARGEST_RELATIVE_OFFSET,
+    SEGMENT_SUFFIXES,
+    Chunk,
+    Retired,
+    Segment,
+    WouldBlock,
+    storage_error,
+)
+from headwater.log.sync import SyncWork, do_sync_work
 
 logger = logging.getLogger("headwater.log")
 
 CHECKPOINT_BYTES = 64 << 20  # a crash makes recovery read at most about this much of a partition again
+BATCH_COST = 8192  # reading a batch again takes as long as these many bytes of it
 REMEMBERED_CURSORS = 64
+LOOKS = 100  # at a list of segments that is being changed
+LOOK_SECONDS = 0.005
 
 
 class Appended(NamedTuple):
@@ -42,19 +59,6 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     duplicate: bool  # it was there already: an idempotent producer's repetition
-
-
-@dataclass(slots=True)
-class SyncWork:
-    """What has to reach the disk before ``end_offset`` is durable. Done in another thread."""
-
-    end_offset: int
-    end_bytes: int  # of all that was ever written to the partition, in this process
-    files: list[io.FileIO]
-    directory: Path | None = None  # new files have to be found again
-    snapshot: bytes | None = None  # with it, ``end_offset`` becomes the recovery point
-    snapshot_path: Path | None = None
-    index_files: list[io.FileIO] = field(default_factory=list)
 
 
 class PartitionLog:
@@ -74,23 +78,28 @@ class PartitionLog:
         self.partition = partition
         self.config = config
         self.segments: tuple[Segment, ...] = ()
-        self._bases: list[int] = []
+        self._view: tuple[tuple[Segment, ...], list[int]] = ((), [])  # segments and their first offsets
         self.start_offset = 0
         self.next_offset = 0
         self.durable_offset = 0
         self.recovery_offset = 0  # of the newest snapshot: a scan after a crash starts here
         self.cleaned_offset = 0  # compacted up to here
+        self.swaps = 0  # of compacted segments: begun and, each counted as well, ended
+        self.departed: list[Segment] = []  # that are no part of the log any more, but still have files
+        self.uncleanable: str | None = None  # why compaction has given the partition up
         self.producers = Producers(f"{topic}-{partition}")
         self.failure: HeadwaterError | None = None
         self.deleted = False
         self.needs_sync = False  # recovered from what a crash left, perhaps in the page cache only
         self.when_durable: Callable[[PartitionLog, int], None] | None = None  # told how many bytes came
-        self._to_sync: list[io.FileIO] = []  # files of segments that were rolled since the last sync
+        self._to_sync: list[Segment] = []  # that were rolled since the last sync
+        self._unsynced_indexes: list[Segment] = []  # whose indexes were finished since the last snapshot
         self._new_files = False
         self._since_checkpoint = 0
         self._written_bytes = 0
         self._durable_bytes = 0
-        self._cursors: dict[int, tuple[Segment, int]] = {}
+        self.durable_place: tuple[Segment, int] | None = None  # segment and bytes of it that are durable
+        self._cursors: dict[int, tuple[tuple[Segment, ...], int, int]] = {}  # segments, number, position
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.name} [{self.start_offset}, {self.next_offset})>"
@@ -117,7 +126,11 @@ class PartitionLog:
 
     def set_segments(self, segments: tuple[Segment, ...]) -> None:
         """Swap the list of segments in one step: a reader sees the old or the new one."""
-        self._bases = [segment.base_offset for segment in segments]
+        bases = [segment.base_offset for segment in segments]
+        for segment, end_offset in zip(segments, (*bases[1:], LARGEST_OFFSET), strict=True):
+            if segment.bounds.end_offset != end_offset:
+                segment.bounds = segment.bounds._replace(end_offset=end_offset)
+        self._view = (segments, bases)
         self.segments = segments
         self._cursors.clear()
 
@@ -129,7 +142,12 @@ class PartitionLog:
             written = self.producers.check(header)
             if written is not None:
                 return Appended(written.base_offset, written.last_offset, True)
-        base_offset = self._write(batch, header, now_ms)
+        try:
+            base_offset = self._write(batch, header, now_ms)
+        except DiskFull:
+            if header.producer_id >= 0:
+                self.producers.refused(header)
+            raise
         if header.producer_id >= 0:
             self.producers.written(header, base_offset)
         return Appended(base_offset, self.next_offset - 1, False)
@@ -146,7 +164,7 @@ class PartitionLog:
         if aborted is not None:
             try:
                 self.active.add_aborted(aborted)
-            except OSError:  # recovery and readers take it from memory or from the log
+            except OSError:  # it waits in memory, where readers look
                 logger.warning("%s: no room for an entry of the transaction index", self.name)
         return Appended(base_offset, base_offset, False)
 
@@ -157,12 +175,15 @@ class PartitionLog:
         size = len(batch)
         base_offset = self.next_offset
         last_offset = base_offset + header.last_offset_delta
-        if active.size and self._is_full(active, size, last_offset, header, now_ms):
-            active = self.roll(now_ms)
-        prefix = placed_prefix(header, base_offset, 0)
-        active.append((prefix, memoryview(batch)[16:]), size, last_offset, header.max_timestamp)
+        try:
+            if active.size and self._is_full(active, size, last_offset, header, now_ms):
+                active = self.roll(now_ms)
+            prefix = placed_prefix(header, base_offset, LEADER_EPOCH)
+            active.append((prefix, memoryview(batch)[16:]), size, last_offset, header.max_timestamp)
+        except Retired:
+            raise UnknownTopic("append to", self.name, "it was deleted") from None
         self.next_offset = last_offset + 1
-        self._since_checkpoint += size
+        self._since_checkpoint += size + BATCH_COST
         self._written_bytes += size
         return base_offset
 
@@ -189,15 +210,14 @@ class PartitionLog:
         old = self.active
         if old.size == 0:
             return old
+        new = Segment(self.files, self.directory, self.next_offset, created_ms=now_ms, dense=True)
         try:
             old.seal()
-            self._to_sync.append(old.file())
-            self._to_sync.append(self.files.get(old.offset_index.path))
-            self._to_sync.append(self.files.get(old.time_index.path))
-            new = Segment(self.files, self.directory, self.next_offset, created_ms=now_ms)
             new.create()
         except OSError as error:
             raise storage_error("start a segment of", self.name, error) from error
+        self._to_sync.append(old)
+        self._unsynced_indexes.append(old)
         self.set_segments((*self.segments, new))
         self._new_files = True
         self._since_checkpoint += CHECKPOINT_BYTES
@@ -212,7 +232,8 @@ class PartitionLog:
     def sync_work(self) -> SyncWork:
         """What to sync so that all that is written now is durable."""
         active = self.active
-        work = SyncWork(self.next_offset, self._written_bytes, [*self._to_sync, active.file()])
+        files = [segment.file() for segment in (*self._to_sync, active) if not segment.retired]
+        work = SyncWork(self, self.next_offset, self._written_bytes, (active, active.size), files)
         self._to_sync.clear()
         if self._new_files:
             work.directory = self.directory
@@ -223,33 +244,73 @@ class PartitionLog:
         return work
 
     def _add_checkpoint(self, work: SyncWork) -> None:
-        active = self.active
+        finished = [segment for segment in self._unsynced_indexes if not segment.retired]
         try:
-            active.write_indexes()
+            for segment in (*finished, self.active):
+                segment.write_indexes()
+                work.index_files += [self.files.get(path) for path in segment.index_paths()]
         except OSError:
+            work.index_files.clear()
             return  # no room: the recovery point stays where it is
-        work.index_files = [self.files.get(active.offset_index.path), self.files.get(active.time_index.path)]
+        work.finished_indexes = finished
+        self._unsynced_indexes = []
         work.snapshot = self.producers.snapshot()
         work.snapshot_path = self.snapshot_path(self.next_offset)
         work.directory = self.directory
 
     def synced(self, work: SyncWork) -> None:
         """``work`` was done: readers may see what it covers."""
-        if work.snapshot_path is not None:
+        if self.failure is not None:
+            return  # an earlier sync failed: this one proves nothing of what that one covered
+        if work.snapshot is not None:
             self.recovery_offset = work.end_offset
             self._drop_old_snapshots()
+        else:
+            self._unsynced_indexes += work.finished_indexes
         if work.end_offset > self.durable_offset:
             self.durable_offset = work.end_offset
+            self.durable_place = work.end_place
+            if self.producers.has_transactions:
+                self.producers.became_durable(work.end_offset)
             new_bytes = work.end_bytes - self._durable_bytes
             self._durable_bytes = work.end_bytes
             if self.when_durable is not None:
                 self.when_durable(self, new_bytes)
 
     def sync_failed(self, error: OSError) -> None:
-        """The disk may or may not have what was written: take no more until recovery has looked."""
-        reason = (error.strerror or str(error)).lower()
-        self.failure = StorageFailed("sync", str(self.directory), reason)
-        logger.error("%s", self.failure)
+        """The disk may or may not have what was written: take no more until recovery has looked.
+
+        A later sync that succeeds says nothing: the system drops what it could not write.
+        """
+        if self.failure is None:
+            reason = (error.strerror or str(error)).lower()
+            self.failure = StorageFailed("sync", str(self.directory), reason)
+            logger.error("%s", self.failure)
+
+    def recovered(self, segments: Sequence[Segment], since_checkpoint: int) -> None:
+        """Recovery has read these segments, and so many bytes of them, again: what it found there, and the
+        indexes it made, may be in memory only."""
+        self._to_sync += segments
+        self._unsynced_indexes += segments
+        self._since_checkpoint = since_checkpoint
+        self._new_files = True
+        self.needs_sync = True
+
+    def recovery_synced(self) -> None:
+        """What recovery found is on the disk."""
+        self._to_sync.clear()
+        self._new_files = False
+        self.needs_sync = False
+
+    def cut_back(self, producers: Producers) -> None:
+        """Everything behind ``durable_offset`` was cut off the files: go on from there."""
+        self.producers = producers
+        self.next_offset = self.durable_offset
+        self._written_bytes = self._durable_bytes
+        self._to_sync.clear()
+        self._unsynced_indexes.clear()
+        self._new_files = True
+        self._since_checkpoint = CHECKPOINT_BYTES
 
     def sync(self) -> None:
         """Make everything durable now, in this thread."""
@@ -276,14 +337,21 @@ class PartitionLog:
         self.failure = UnknownTopic("use", self.name, "it was deleted")
         for segment in self.segments:
             segment.retired = True
-            for suffix in (".log", ".index", ".timeindex"):
+
+    def forget_files(self) -> None:
+        """The directory was renamed or removed: let go of its files."""
+        for segment in self.segments:
+            for suffix in SEGMENT_SUFFIXES:
                 self.files.forget(segment.path(suffix))
 
     def closing_work(self) -> SyncWork | None:
         """Finish the indexes; what to bring to the disk so that the next open reads nothing, if anything."""
         if self.failure is not None:
             return None
-        self.active.seal()
+        if self.next_offset == 0:
+            return None  # nothing was ever written
+        if self.active.size:
+            self.active.seal()
         if self.next_offset != self.recovery_offset or not self.snapshot_path(self.next_offset).exists():
             self._since_checkpoint = CHECKPOINT_BYTES
             return self.sync_work()
@@ -316,41 +384,88 @@ class PartitionLog:
         at_least_one: bool = True,
         may_block: bool = True,
     ) -> Chunk | None:
-        """Whole batches from the one that holds ``offset`` up to ``end_offset``; None when there are none."""
+        """Whole batches from the one that holds ``offset`` up to ``end_offset``; None when there are none.
+
+        CorruptData where ``offset`` lies in damage; what lies before and behind it can be read.
+        """
+        looks = 0
         while True:
+            segments = self.segments
             try:
                 return self._read(offset, max_bytes, end_offset, at_least_one, may_block)
-            except (Retired, FileNotFoundError):
-                if self.deleted:
-                    raise UnknownTopic("read", self.name, "it was deleted") from None
+            except (Retired, OSError) as error:
+                looks += 1
+                self._look_again(segments, error, looks, may_block)
+
+    def read_committed(
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        at_least_one: bool = True,
+        may_block: bool = True,
+    ) -> tuple[Chunk | None, list[AbortedTransaction]]:
+        """What ``read`` gives, with the aborted transactions in it, whose records the reader leaves out.
+
+        ``end_offset`` is the last stable offset, or lower.
+        """
+        while True:
+            swaps = self.swaps
+            chunk = self.read(offset, max_bytes, end_offset, at_least_one, may_block)
+            if chunk is None:
+                return None, []
+            aborted = self.producers.aborted
+            found = self.producers.aborted_between(offset, chunk.next_offset) if aborted else []
+            if swaps == self.swaps:  # else batches and transactions may be of different rounds of compaction
+                return chunk, found
+
+    def _look_again(
+        self, segments: tuple[Segment, ...], error: Exception, looks: int, may_block: bool = True
+    ) -> None:
+        """A file was not there, or not as it should be: return if that is because segments are being swapped
+        or dropped just now, so that another look is worth it."""
+        if self.deleted:
+            raise UnknownTopic("read", self.name, "it was deleted") from None
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise storage_error("read", self.name, error) from error
+        if looks > LOOKS:
+            raise StorageFailed("read", self.name, "a file of it is missing") from error
+        if segments is self.segments:
+            if not may_block:
+                raise WouldBlock
+            time.sleep(LOOK_SECONDS)
 
     def _read(
         self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool, may_block: bool
     ) -> Chunk | None:
         if offset >= end_offset:
             return None
+        segments, bases = self._view
         cursor = self._cursors.pop(offset, None)
-        segments, bases = self.segments, self._bases
-        if cursor is not None:
-            segment, position = cursor
-            number = bisect_right(bases, segment.base_offset) - 1
+        if cursor is not None and cursor[0] is segments:
+            _, number, position = cursor
+            segment = segments[number]
         else:
             number = max(bisect_right(bases, offset) - 1, 0)
             segment = segments[number]
             position = segment.locate(offset)
         while True:
-            if position < segment.size:
-                chunk = segment.read(position, max_bytes, end_offset, at_least_one, may_block)
-                if chunk.data:
-                    self._remember(chunk.next_offset, segment, chunk.end_position)
-                    return chunk
+            while position >= segment.size:
+                number += 1
+                if number >= len(segments) or bases[number] >= end_offset:
+                    return None
+                segment, position = segments[number], 0
+            if offset < bases[number]:  # compaction or a crash took what was before
+                offset = bases[number]
+            chunk = segment.read(position, offset, max_bytes, end_offset, at_least_one, may_block)
+            if chunk.data:
+                self._remember(chunk.next_offset, segments, number, chunk.end_position)
+                return chunk
+            if chunk.end_position == position:
                 return None
-            number += 1
-            if number >= len(segments) or segments[number].base_offset >= end_offset:
-                return None
-            segment, position = segments[number], 0
+            position = chunk.end_position  # behind damage
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, offset: int, segments: tuple[Segment, ...], number: int, position: int) -> None:
         """The next read of a consumer starts where this one ended: no index is searched then."""
         cursors = self._cursors
         if len(cursors) >= REMEMBERED_CURSORS:
@@ -358,7 +473,7 @@ class PartitionLog:
                 cursors.pop(next(iter(cursors)), None)
             except (StopIteration, RuntimeError):  # another thread was here first
                 pass
-        cursors[offset] = (segment, position)
+        cursors[offset] = (segments, number, position)
 
     # -- forgetting ------------------------------------------------------------------------------
 
@@ -369,83 +484,75 @@ class PartitionLog:
             self.cleaned_offset = max(self.cleaned_offset, self.start_offset)
             self.producers.start_moved(self.start_offset)
 
-    def drop_segments(self, count: int) -> tuple[Segment, ...]:
-        """Take the first ``count`` segments out; their files are the caller's to remove."""
+    def drop_segments(self, count: int) -> None:
+        """Take the first ``count`` segments out; their files are for headwater.log.retention to remove."""
         dropped = self.segments[:count]
+        self.move_start(self.segments[count].base_offset)
         self.set_segments(self.segments[count:])
-        self.move_start(self.segments[0].base_offset)
         for segment in dropped:
             segment.retired = True
-            for suffix in (".log", ".index", ".timeindex"):
+            for suffix in SEGMENT_SUFFIXES:
                 self.files.forget(segment.path(suffix))
-        return dropped
+        self.departed += dropped
 
     # -- finding by time --------------------------------------------------------------------------
 
     def find_time(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at or after ``timestamp``."""
-        for segment in self.segments:
+        return self._find(lambda: self._find_time(timestamp, end_offset))
+
+    def find_latest_time(self, end_offset: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record that has the latest timestamp."""
+        return self._find(lambda: self._find_latest_time(end_offset))
+
+    def _find(self, look: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+        looks = 0
+        while True:
+            segments = self.segments
+            try:
+                return look()
+            except (Retired, OSError) as error:
+                looks += 1
+                self._look_again(segments, error, looks)
+
+    def _find_time(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+        segments = self.segments
+        for segment in segments:
             if segment.base_offset >= end_offset:
                 return None
-            if segment is not self.active and segment.largest_timestamp() < timestamp:
+            if segment is not segments[-1] and segment.largest_timestamp() < timestamp:
                 continue
-            for item in scan(segment.file(), segment.position_before(timestamp), segment.size):
+            position, first = segment.position_before(timestamp)
+            for item in segment.scan(position, first):
                 if isinstance(item, Damage) or item.header.max_timestamp < timestamp:
                     continue
                 if item.header.base_offset >= end_offset:
                     return None
-                if item.header.is_control:
+                try:
+                    found = find_by_timestamp(item.batch, timestamp, self.start_offset)
+                except InvalidBatch:  # its producer wrote nonsense
                     continue
-                found = find_by_timestamp(item.batch, timestamp, self.start_offset)
                 if found is not None:
                     return found if found[0] < end_offset else None
         return None
 
-    def find_latest_time(self, end_offset: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record that has the latest timestamp."""
-        best: tuple[int, int, Segment] | None = None
+    def _find_latest_time(self, end_offset: int) -> tuple[int, int] | None:
+        best: Segment | None = None
         for segment in self.segments:
             latest = segment.largest_timestamp()
-            if segment.max_timestamp_offset >= 0 and (best is None or latest > best[0]):
-                best = (latest, segment.max_timestamp_offset, segment)
-        if best is None or best[0] < 0:
+            if latest >= 0 and (best is None or latest > best.max_timestamp):
+                best = segment
+        if best is None:
             return None
-        _, shallow_offset, segment = best
-        for item in scan(segment.file(), segment.locate(shallow_offset), segment.size):
-            if isinstance(item, Damage):
+        latest, offset = best.max_timestamp, best.max_timestamp_offset
+        position = best.locate(offset)
+        header = best.header_at(position)
+        for item in best.scan(position, header.base_offset if header is not None else offset):
+            if isinstance(item, Damage) or item.header.max_timestamp != latest:
                 continue
             found = max_timestamp_record(item.batch)
             return found if found is not None and found[0] < end_offset else None
         return None
-
-
-def do_sync_work(work: SyncWork) -> None:
-    """Bring ``work`` to the disk. Runs in any thread."""
-    for file in work.files:
-        os.fdatasync(file.fileno())
-    finish_sync_work(work)
-
-
-def finish_sync_work(work: SyncWork) -> None:
-    """The rest of ``work`` once its log files are synced: indexes, the snapshot, the directory."""
-    for file in work.index_files:
-        os.fdatasync(file.fileno())
-    write_snapshot(work, sync=True)
-    if work.directory is not None:
-        sync_directory(work.directory)
-
-
-def write_snapshot(work: SyncWork, sync: bool) -> None:
-    """The snapshot of ``work``, if it has one; only when all that it stands for is on the disk."""
-    if work.snapshot is None or work.snapshot_path is None:
-        return
-    descriptor = os.open(work.snapshot_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.write(descriptor, work.snapshot)
-        if sync:
-            os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def now_ms() -> int:

@@ -6,7 +6,8 @@ remembered batch, oldest first, which Kafka's tools read as well, so that a rest
 """
 
 import struct
-from bisect import insort
+import time
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from headwater.log.batch import NO_SEQUENCE, BatchHeader
 from headwater.log.index import AbortedTransaction
 
 REMEMBERED_BATCHES = 5
+REMEMBERED_REFUSALS = 1000
 NO_OFFSET = -1
 
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -52,6 +54,7 @@ class Producer:
     coordinator_epoch: int = -1
     timestamp: int = -1
     transaction_start: int = NO_OFFSET
+    seen: tuple[int, int] | None = None  # its last offset when `forget_idle` first saw it so, and that time
     batches: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
     @property
@@ -62,15 +65,14 @@ class Producer:
 class Producers:
     """All producers of one partition."""
 
-    __slots__ = ("_completing", "_known", "_open", "aborted", "subject")
+    __slots__ = ("_completing", "_known", "_open", "_refused", "aborted", "subject")
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self._known: dict[int, Producer] = {}
         self._open: list[tuple[int, int]] = []  # (first offset, producer id) of open transactions, ordered
-        self._completing: deque[tuple[int, int]] = (
-            deque()
-        )  # (first offset, marker offset), marker not durable
+        self._completing: deque[tuple[int, int]] = deque()  # (first offset, marker) until that is durable
+        self._refused: dict[int, tuple[int, int]] = {}  # producer id -> epoch and sequence that had no room
         self.aborted: list[AbortedTransaction] = []  # ordered by last offset
 
     def __len__(self) -> int:
@@ -88,6 +90,8 @@ class Producers:
         """Whether a client's batch may be appended; the batch already written if this is a repetition."""
         producer = self._known.get(header.producer_id)
         if producer is None:
+            if self._refused:
+                self._check_refused(header)
             return None
         epoch, first = header.producer_epoch, header.base_sequence
         if epoch < producer.epoch:
@@ -114,6 +118,26 @@ class Producers:
             raise InvalidTransaction("append to", self.subject, cause)
         return None
 
+    def refused(self, header: BatchHeader) -> None:
+        """There was no room for the first batch of a producer. Later ones, which may be under way already and
+        may find room, must not go before it: any sequence is taken of a producer that is not known."""
+        if header.producer_id not in self._known:
+            if len(self._refused) >= REMEMBERED_REFUSALS:
+                del self._refused[next(iter(self._refused))]
+            self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+
+    def take_refusals(self, before: "Producers") -> None:
+        """Remember what ``before`` knew of producers that are not known any more, as refused."""
+        self._refused = dict(before._refused)
+        for producer in before.all():
+            if producer.producer_id not in self._known and producer.batches:
+                self._refused[producer.producer_id] = (producer.epoch, producer.batches[0].first_sequence)
+
+    def _check_refused(self, header: BatchHeader) -> None:
+        epoch, sequence = self._refused.get(header.producer_id, (None, 0))
+        if epoch == header.producer_epoch and header.base_sequence > sequence:
+            raise self._out_of_order(header, f"{sequence}, for which there was no room, would be next")
+
     def _out_of_order(self, header: BatchHeader, why: str) -> OutOfOrderSequence:
         return OutOfOrderSequence(
             "append to",
@@ -138,6 +162,7 @@ class Producers:
         producer = self._known.get(header.producer_id)
         if producer is None:
             producer = self._known[header.producer_id] = Producer(header.producer_id, header.producer_epoch)
+            self._refused.pop(header.producer_id, None)
         elif header.producer_epoch != producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
@@ -171,25 +196,29 @@ class Producers:
         if start == NO_OFFSET:
             return None
         producer.transaction_start = NO_OFFSET
-        self._open.remove((start, header.producer_id))
+        aborted = None
+        if not committed:
+            others = [first for first, producer_id in self._open[:2] if producer_id != header.producer_id]
+            stable = min(others, default=offset + 1)
+            aborted = AbortedTransaction(header.producer_id, start, offset, stable)
+            self.aborted.append(aborted)
+        # In this order: a reader in another thread must at no time take the transaction for stable.
         self._completing.append((start, offset))
-        if committed:
-            return None
-        stable = min([offset + 1, *(first for first, _ in self._open[:1])])
-        aborted = AbortedTransaction(header.producer_id, start, offset, stable)
-        self.aborted.append(aborted)
+        self._open.remove((start, header.producer_id))
         return aborted
 
     # -- the last stable offset -------------------------------------------------------------------
 
     def first_unstable(self, durable_offset: int) -> int | None:
-        """The first offset of a transaction that is open, or whose marker is not durable yet."""
-        while self._completing and self._completing[0][1] < durable_offset:
+        """The first offset of a transaction that is open, or whose marker is not durable yet. Any thread."""
+        unstable = [first for first, _ in self._open[:1]]
+        unstable += [first for first, marker in tuple(self._completing) if marker >= durable_offset]
+        return min(unstable, default=None)
+
+    def became_durable(self, offset: int) -> None:
+        """Markers before ``offset`` are on the disk."""
+        while self._completing and self._completing[0][1] < offset:
             self._completing.popleft()
-        first = self._open[0][0] if self._open else None
-        for start, _ in self._completing:
-            first = start if first is None else min(first, start)
-        return first
 
     @property
     def has_transactions(self) -> bool:
@@ -200,16 +229,34 @@ class Producers:
         return list(self._open)
 
     def aborted_between(self, first: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [first, end)."""
-        return [a for a in self.aborted if a.last_offset >= first and a.first_offset < end]
+        """Aborted transactions with records in [first, end). Any thread."""
+        aborted = self.aborted
+        found = []
+        for number in range(bisect_left(aborted, first, key=_last_offset), len(aborted)):
+            transaction = aborted[number]
+            if transaction.first_offset < end:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end:
+                break  # what was aborted later began later
+        return found
 
     # -- housekeeping -----------------------------------------------------------------------------
 
-    def forget_idle(self, before: int) -> int:
-        """Drop producers that wrote nothing since ``before`` and have no open transaction."""
-        idle = [
-            p.producer_id for p in self.all() if p.timestamp < before and p.transaction_start == NO_OFFSET
-        ]
+    def forget_idle(self, before: int, now: int | None = None) -> int:
+        """Drop producers whose records are all older than ``before``, and which have not been seen to write
+        for as long, and have no open transaction.
+
+        The timestamps alone will not do: a producer may be busy writing old records.
+        """
+        now = time.time_ns() // 1_000_000 if now is None else now
+        idle = []
+        for producer in self.all():
+            last = producer.batches[-1].last_offset if producer.batches else NO_OFFSET
+            if producer.seen is None or producer.seen[0] != last:
+                producer.seen = (last, now)
+            is_open = producer.transaction_start != NO_OFFSET
+            if producer.timestamp < before and producer.seen[1] <= before and not is_open:
+                idle.append(producer.producer_id)
         for producer_id in idle:
             del self._known[producer_id]
         return len(idle)
@@ -217,6 +264,15 @@ class Producers:
     def start_moved(self, log_start: int) -> None:
         """The log now starts at ``log_start``: aborted ranges before it are of no use to a reader."""
         self.aborted = [a for a in self.aborted if a.last_offset >= log_start]
+
+    def cleaned(self, left: list[AbortedTransaction], end_offset: int, log_start: int) -> None:
+        """Compaction up to ``end_offset`` has left records of these aborted transactions only.
+
+        A reader must not be told of others: it would drop the records of their producers up to a marker that
+        may be gone.
+        """
+        kept = [a for a in left if a.last_offset >= log_start]
+        self.aborted = kept + [a for a in self.aborted if a.last_offset >= end_offset]
 
     # -- snapshots --------------------------------------------------------------------------------
 
@@ -267,3 +323,7 @@ class Producers:
             if sequence != NO_SEQUENCE:
                 producer.batches.append(WrittenBatch(sequence, offset, delta, timestamp))
         return True
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset

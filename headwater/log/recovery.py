@@ -1,32 +1,35 @@
 """Opening a partition: what a clean shutdown left, or what a crash did.
 
-After a clean shutdown nothing is read. After a crash the log is walked from the newest producer snapshot on
-(it is written only when log and indexes before it are synced), every checksum checked: indexes and producer
-state are made again from the batches, and a torn tail (a batch that was being written) is cut off. Damage
-that has right batches behind it is no torn tail: it stays where it is, is reported with file and position, is
-never served, and what follows it remains readable.
+After a clean shutdown nothing is read but the ends of the indexes. After a crash the log is walked from the
+newest producer snapshot on (it is written only when log and indexes before it are synced), every checksum
+checked: indexes and producer state are made again from the batches, and a torn tail (a batch that was being
+written) is cut off. Damage that has right batches behind it is no torn tail: it stays where it is, is
+reported with file and position, is never served, and what follows it remains readable. A last batch that is
+whole but wrong is no torn one either: it is kept aside, in a ``.log.damaged-*`` file.
 """
 
 import contextlib
 import logging
 import os
-import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from headwater.log.batch import HEADER_SIZE, read_header
+from headwater.errors import CorruptData
 from headwater.log.config import TopicConfig
-from headwater.log.files import OpenFiles, sync_directory
-from headwater.log.index import pack_aborted
-from headwater.log.partition import PartitionLog
+from headwater.log.files import OpenFiles, write_file
+from headwater.log.index import AbortedTransaction, OffsetIndex, TimeIndex
+from headwater.log.partition import BATCH_COST, PartitionLog
+from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, read_control
-from headwater.log.scan import Damage, Found, scan
-from headwater.log.segment import Segment
+from headwater.log.reindex import indexes_fit, rebuild_indexes
+from headwater.log.scan import Damage, Found, is_torn, read_fully
+from headwater.log.segment import SEGMENT_SUFFIXES, Segment
+from headwater.log.swap import finish_swap
 
 logger = logging.getLogger("headwater.log")
-
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class Checkpoint:
     start_offset: int = 0
     cleaned_offset: int = 0
     clean_end: int = -1  # next offset at a clean shutdown
-    clean_size: int = -1  # bytes of the last segment then
+    clean_base: int = -1  # first offset of the last segment then
+    clean_size: int = -1  # bytes of it
 
 
 def open_partition(
@@ -54,21 +58,27 @@ def open_partition(
     """
     checkpoint = checkpoint or Checkpoint()
     log = PartitionLog(files, directory, topic, partition, config)
-    existed = directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
-    segments = _load_segments(files, directory) if existed else []
+    found = _load_segments(files, directory) if directory.exists() else []
+    segments = [each.segment for each in found]
     if not segments:
-        segments = [Segment(files, directory, checkpoint.start_offset, created_ms=_now_ms())]
+        directory.mkdir(parents=True, exist_ok=True)
+        # Offsets that were given out are not given out again, even if their records are gone.
+        first_offset = max(checkpoint.start_offset, checkpoint.clean_end)
+        segments = [Segment(files, directory, first_offset, created_ms=_now_ms(), dense=True)]
         segments[0].create()
+    # Compaction never touches the last segment. Of the others it is not known whether it did.
+    segments[-1].bounds = segments[-1].bounds._replace(dense=True)
     log.set_segments(tuple(segments))
-    log.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
+    log.start_offset = checkpoint.start_offset
+    if config.delete:  # else compaction may have left nothing of the first segments: they were there, though
+        log.start_offset = max(log.start_offset, segments[0].base_offset)
     log.cleaned_offset = max(checkpoint.cleaned_offset, log.start_offset)
-    for segment in segments:
-        log.producers.aborted.extend(segment.aborted())
-    if not _trust(log, checkpoint):
-        _recover(log)
+    if not _restore_clean(log, checkpoint, {each.segment for each in found if each.is_torn}):
+        _recover(log, {each.segment for each in found if each.is_torn})
     log.durable_offset = log.next_offset
+    log.durable_place = (log.active, log.active.size)
     log.start_offset = min(log.start_offset, log.next_offset)
+    log.producers.became_durable(log.durable_offset)
     return log
 
 
@@ -79,93 +89,111 @@ def _now_ms() -> int:
 # -- what lies in the directory ------------------------------------------------------------------------
 
 
-def _load_segments(files: OpenFiles, directory: Path) -> list[Segment]:
-    _finish_swaps(files, directory)
-    sizes: dict[int, dict[str, os.stat_result]] = {}
+class _Loaded(NamedTuple):
+    segment: Segment
+    is_torn: bool  # an index file ends within an entry
+
+
+def _load_segments(files: OpenFiles, directory: Path) -> list[_Loaded]:
+    finish_swap(directory)
+    found: dict[int, dict[str, os.stat_result]] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, suffix = os.path.splitext(entry.name)
-            if entry.is_dir():
-                shutil.rmtree(entry.path, ignore_errors=True)  # of a compaction that did not finish
-            elif suffix in (".deleted", ".cleaned", ".swap", ".tmp"):
+            if suffix in (".deleted", ".tmp"):
                 os.unlink(entry.path)
             elif suffix in SEGMENT_SUFFIXES and stem.isdigit():
-                sizes.setdefault(int(stem), {})[suffix] = entry.stat()
-    segments = []
-    for base_offset in sorted(sizes):
-        found = sizes[base_offset]
-        if ".log" not in found:
-            for suffix in found:
+                found.setdefault(int(stem), {})[suffix] = entry.stat()
+    loaded = []
+    for base_offset in sorted(found):
+        stats = found[base_offset]
+        if ".log" not in stats:
+            for suffix in stats:
                 os.unlink(directory / f"{base_offset:020d}{suffix}")
             continue
-        segments.append(
-            Segment(
-                files,
-                directory,
-                base_offset,
-                size=found[".log"].st_size,
-                index_size=found[".index"].st_size if ".index" in found else 0,
-                time_index_size=found[".timeindex"].st_size if ".timeindex" in found else 0,
-                created_ms=int(found[".log"].st_mtime * 1000),
-            )
+        sizes = {suffix: stat.st_size for suffix, stat in stats.items()}
+        segment = Segment(
+            files,
+            directory,
+            base_offset,
+            size=sizes[".log"],
+            index_size=sizes.get(".index", 0),
+            time_index_size=sizes.get(".timeindex", 0),
+            aborted_size=sizes.get(".txnindex", 0),
+            created_ms=int(stats[".log"].st_mtime * 1000),
         )
-    return segments
+        is_torn = sizes.get(".index", 0) % OffsetIndex.entry.size or sizes.get(".timeindex", 0) % (
+            TimeIndex.entry.size
+        )
+        loaded.append(_Loaded(segment, bool(is_torn)))
+    return loaded
 
 
-def _finish_swaps(files: OpenFiles, directory: Path) -> None:
-    """Complete compactions that had put their result in place (`.log.swap`) when the broker died."""
-    for swap in sorted(directory.glob("*.log.swap")):
-        base_offset = int(swap.name.split(".")[0])
-        end_offset = base_offset
-        with open(swap, "rb", buffering=0) as file:
-            for item in scan(file, 0, swap.stat().st_size):
-                if isinstance(item, Found):
-                    end_offset = item.header.next_offset
-        for path in directory.glob("*.log"):
-            old = int(path.stem)
-            if base_offset <= old < max(end_offset, base_offset + 1):
-                for suffix in SEGMENT_SUFFIXES:
-                    path.with_suffix(suffix).unlink(missing_ok=True)
-        for suffix in (".index", ".timeindex", ".txnindex"):
-            part = directory / f"{base_offset:020d}{suffix}.swap"
-            if part.exists():
-                os.replace(part, part.with_suffix(""))
-        os.replace(swap, swap.with_suffix(""))
-        sync_directory(directory)
+def _check_indexes(segments: Iterable[Segment], torn: set[Segment]) -> None:
+    for segment in segments:
+        if segment in torn or not indexes_fit(segment):
+            rebuild_indexes(segment)
 
 
-# -- clean or not --------------------------------------------------------------------------------------
+def _aborted(segments: Iterable[Segment]) -> list[AbortedTransaction] | None:
+    """The aborted transactions that the segments know of; None if one of the files is not to be believed."""
+    aborted = []
+    for segment in segments:
+        if len(segment.aborted) or segment.aborted.is_torn:
+            if not segment.aborted.are_plausible(segment.base_offset, segment.bounds.end_offset):
+                logger.warning("%s is damaged and made again from the log", segment.aborted.path)
+                return None
+            aborted += segment.aborted.entries()
+    return aborted
 
 
-def _trust(log: PartitionLog, checkpoint: Checkpoint) -> bool:
-    """Whether the directory is as a clean shutdown left it."""
-    if checkpoint.clean_end < 0 or checkpoint.clean_size != log.active.size:
+# -- after a clean shutdown ----------------------------------------------------------------------------
+
+
+def _restore_clean(log: PartitionLog, checkpoint: Checkpoint, torn: set[Segment]) -> bool:
+    """Take the partition as it was closed; False if it is not as a clean shutdown left it."""
+    end = (checkpoint.clean_base, checkpoint.clean_size)
+    if checkpoint.clean_end < 0 or end != (log.active.base_offset, log.active.size):
         return False
-    snapshot = log.snapshot_path(checkpoint.clean_end)
-    if checkpoint.clean_end > log.segments[0].base_offset:
+    aborted = _aborted(log.segments)
+    if aborted is None:
+        return False
+    if checkpoint.clean_end > 0:
         try:
-            if not log.producers.restore(snapshot.read_bytes()):
+            if not log.producers.restore(log.snapshot_path(checkpoint.clean_end).read_bytes()):
                 return False
         except FileNotFoundError:
             return False
+    _check_indexes(log.segments, torn)
+    log.producers.aborted = aborted
     log.next_offset = log.recovery_offset = checkpoint.clean_end
     log.active.largest_timestamp()
     return True
 
 
-def _recover(log: PartitionLog) -> None:
+# -- after a crash -------------------------------------------------------------------------------------
+
+
+def _recover(log: PartitionLog, torn: set[Segment]) -> None:
     start = _restore_snapshot(log)
-    log.producers.aborted = [a for a in log.producers.aborted if a.last_offset < start]
     first = _segment_of(log, start)
-    expected = max(start, log.segments[first].base_offset)
+    aborted = _aborted(log.segments[:first])
+    known = _aborted(log.segments[first : first + 1]) if start > log.segments[first].base_offset else []
+    if aborted is None or known is None:
+        log.producers = Producers(log.producers.subject)
+        start, first, aborted, known = log.segments[0].base_offset, 0, [], []
+    log.producers.aborted = aborted + [each for each in known if each.last_offset < start]
+    _check_indexes(log.segments[:first], torn)
+    scanned = 0
+    expected = start
     for number, segment in enumerate(log.segments[first:], first):
-        is_last = number == len(log.segments) - 1
         expected = max(expected, segment.base_offset)
-        position = _recover_from(segment, expected) if segment.base_offset <= start else 0
-        expected = _recover_segment(log, segment, position, expected, is_last)
+        is_last = not any(later.size for later in log.segments[number + 1 :])
+        expected, size = _recover_segment(log, segment, expected, is_last)
+        scanned += size
     log.next_offset = expected
     log.recovery_offset = start
-    log.needs_sync = True
+    log.recovered(log.segments[first:], scanned)
 
 
 def _segment_of(log: PartitionLog, offset: int) -> int:
@@ -182,102 +210,171 @@ def _restore_snapshot(log: PartitionLog) -> int:
 
 
 def _is_reached(log: PartitionLog, offset: int) -> bool:
-    """Whether a batch ends just before ``offset``: not so when somebody cut the log behind our back."""
+    """Whether the log has a batch that starts at ``offset``, or ends there: not so when somebody cut it."""
     segment = log.segments[_segment_of(log, offset)]
     if offset <= segment.base_offset:
         return offset == segment.base_offset
     try:
-        position = segment.locate(offset - 1)
-        raw = os.pread(segment.file().fileno(), HEADER_SIZE, position)
-    except OSError:
+        header = segment.header_at(segment.locate(offset - 1))
+    except (OSError, CorruptData):
         return False
-    if len(raw) < HEADER_SIZE:
-        return False
-    header = read_header(raw)
-    return header.next_offset == offset and position + header.size <= segment.size
+    if header is None:  # compaction took it and all that followed, or it was never there
+        return segment is not log.active
+    return header.next_offset == offset or header.base_offset >= offset
 
 
-def _recover_from(segment: Segment, offset: int) -> int:
+def _position_of(segment: Segment, offset: int) -> int:
     """The position of ``offset``, if the index can be believed, else the start."""
     if offset <= segment.base_offset:
         return 0
     try:
-        position = segment.locate(offset)
-    except OSError:
+        return segment.locate(offset)
+    except (OSError, CorruptData):
         return 0
-    return position if position <= segment.size else 0
 
 
-def _recover_segment(log: PartitionLog, segment: Segment, position: int, expected: int, is_last: bool) -> int:
-    size = os.fstat(segment.file().fileno()).st_size
-    try:
-        segment.reset_indexes(keep_before=position)
-    except OSError:
-        position = 0
-        segment.offset_index.cut(0)
-        segment.time_index.cut(0)
-    segment.size = position
-    _rewrite_aborted(segment, expected)
-    for item in scan(segment.file(), position, size, expected):
+def _recover_segment(log: PartitionLog, segment: Segment, expected: int, is_last: bool) -> tuple[int, int]:
+    """Read the segment from ``expected`` on; the offset that follows it, and how much there was to read."""
+    start = segment.reset_indexes(keep_before=_position_of(segment, expected))
+    header = segment.header_at(start)
+    first = segment.base_offset if start == 0 or header is None else header.base_offset
+    segment.aborted.keep_before(expected)
+    next_offset, cost = expected, 0
+    for item in segment.scan(start, first):
         if isinstance(item, Found):
             segment.index_batch(item.position, item.header)
-            _apply(log, segment, item)
-            expected = item.header.next_offset
+            cost += len(item.batch) + BATCH_COST
+            if item.header.base_offset >= expected:
+                _apply(log.producers, item, segment)
+                next_offset = item.header.next_offset
         elif item.is_tail and is_last:
-            _cut_tail(log, segment, item, size)
+            _cut_tail(segment, item, next_offset)
         else:
-            segment.damage.append(item)
             segment.size = item.end
             logger.error(
-                "%s: %d damaged bytes at byte %d (%s); records from offset %d on are unreadable there, "
-                "what follows is kept",
-                segment.log_path, item.end - item.position, item.position, item.reason, expected,
+                "%s: %d damaged bytes at byte %d (%s); records there are unreadable, what follows is kept",
+                segment.log_path, item.end - item.position, item.position, item.reason,
             )  # fmt: skip
-    if is_last:
-        segment.write_indexes()
-    else:
-        segment.seal()
-    return expected
+    try:
+        if segment is log.active:
+            segment.write_indexes()
+        else:
+            segment.seal()
+    except OSError as error:  # they wait in memory; the next snapshot needs them
+        logger.warning("%s: no room for its indexes (%s)", segment.log_path, error.strerror)
+    return next_offset, cost
 
 
-def _rewrite_aborted(segment: Segment, before: int) -> None:
-    path = Path(segment.path(".txnindex"))
-    if path.exists():
-        kept = [aborted for aborted in segment.aborted() if aborted.last_offset < before]
-        path.write_bytes(b"".join(pack_aborted(aborted) for aborted in kept))
-
-
-def _apply(log: PartitionLog, segment: Segment, item: Found) -> None:
+def _apply(producers: Producers, item: Found, segment: Segment | None = None) -> None:
+    """Let the producers know of a batch; ``segment`` is to note what was aborted."""
     header = item.header
     if header.producer_id < 0:
         return
-    if header.is_control:
-        marker = read_control(item.batch)
-        if marker is None:
-            return
-        aborted = log.producers.ended(
-            header, header.base_offset, marker.kind == COMMIT, marker.coordinator_epoch
-        )
-        if aborted is not None:
+    if not header.is_control:
+        producers.written(header, header.base_offset)
+        return
+    marker = read_control(item.batch)
+    if marker is None:
+        return
+    is_commit = marker.kind == COMMIT
+    aborted = producers.ended(header, header.base_offset, is_commit, marker.coordinator_epoch)
+    if aborted is not None and segment is not None:
+        with contextlib.suppress(OSError):  # it waits in memory
             segment.add_aborted(aborted)
-    else:
-        log.producers.written(header, header.base_offset)
 
 
-def _cut_tail(log: PartitionLog, segment: Segment, tail: Damage, size: int) -> None:
-    length = size - tail.position
-    if length > HEADER_SIZE and 0 < tail.declared_size <= length:
-        # Not merely cut short: keep what is there for a person to look at.
-        aside = Path(segment.path(f".log.damaged-{tail.position}"))
-        with contextlib.suppress(OSError):
-            aside.write_bytes(os.pread(segment.file().fileno(), length, tail.position))
-        logger.error(
-            "%s: the last %d bytes, from byte %d on, are damaged (%s); kept aside in %s",
-            segment.log_path, length, tail.position, tail.reason, aside.name,
-        )  # fmt: skip
-    else:
+def _cut_tail(segment: Segment, tail: Damage, expected: int) -> None:
+    length = tail.end - tail.position
+    if is_torn(segment.file(), tail, expected):
         logger.warning(
             "%s: cut off a torn tail of %d bytes at byte %d (%s)",
             segment.log_path, length, tail.position, tail.reason,
         )  # fmt: skip
+        segment.truncate(tail.position)
+        return
+    try:
+        aside = _keep_aside(segment, tail)
+    except OSError as error:
+        segment.size = tail.end
+        logger.error(
+            "%s: %d bytes from byte %d on are damaged (%s), and cannot be kept aside (%s): they stay",
+            segment.log_path, length, tail.position, tail.reason, error.strerror,
+        )  # fmt: skip
+        return
+    logger.error(
+        "%s: the last %d bytes, from byte %d on, are damaged (%s); kept aside in %s",
+        segment.log_path, length, tail.position, tail.reason, aside.name,
+    )  # fmt: skip
     segment.truncate(tail.position)
+
+
+def _keep_aside(segment: Segment, tail: Damage) -> Path:
+    content = read_fully(segment.file(), tail.position, tail.end - tail.position)
+    number = 0
+    while True:
+        aside = Path(segment.path(f".log.damaged-{tail.position}{f'-{number}' if number else ''}"))
+        if not aside.exists():
+            write_file(aside, content)
+            return aside
+        number += 1
+
+
+# -- after a sync that failed for want of room -----------------------------------------------------------
+
+
+def cut_back(log: PartitionLog) -> bool:
+    """Take back what is not durable and go on from there; False if even that fails.
+
+    What was durable before the failed sync still is. What was not was acknowledged to nobody who asked for
+    that, and shown to nobody; the system may have dropped any part of it.
+    """
+    durable = log.durable_offset
+    last, size = log.durable_place or (log.active, log.active.size)
+    if last not in log.segments:  # compacted or deleted since: then all of it was durable
+        last = next(segment for segment in log.segments if segment.base_offset >= durable)
+        size = 0
+    number = log.segments.index(last)
+    later = log.segments[number + 1 :]
+    try:
+        for segment in reversed(later):
+            segment.retired = True
+            for suffix in reversed(SEGMENT_SUFFIXES):
+                path = Path(segment.path(suffix))
+                path.unlink(missing_ok=True)
+                log.files.forget(str(path))
+        log.set_segments(log.segments[: number + 1])
+        last.truncate(size)
+        start = last.reset_indexes(keep_before=size)
+        header = last.header_at(start)
+        for item in last.scan(start, header.base_offset if header and start else last.base_offset):
+            if isinstance(item, Found):
+                last.index_batch(item.position, item.header)
+        last.size = size
+        last.aborted.keep_before(durable)
+        producers = _producers_at(log, durable)
+    except (OSError, CorruptData) as error:
+        logger.error("%s cannot be cut back to what is durable of it: %s", log.name, error)
+        return False
+    producers.aborted = [each for each in log.producers.aborted if each.last_offset < durable]
+    producers.take_refusals(log.producers)
+    log.cut_back(producers)
+    logger.warning("%s was cut back to offset %d, up to which it is durable", log.name, durable)
+    return True
+
+
+def _producers_at(log: PartitionLog, end: int) -> Producers:
+    """What was known of the producers when the log ended at ``end``."""
+    producers = Producers(log.producers.subject)
+    start = log.segments[0].base_offset
+    for offset, path in reversed(log.snapshots()):
+        if offset <= end and producers.restore(path.read_bytes()):
+            start = offset
+            break
+    for segment in log.segments[_segment_of(log, start) :]:
+        position = _position_of(segment, start)
+        header = segment.header_at(position)
+        for item in segment.scan(position, header.base_offset if header and position else None):
+            if isinstance(item, Found) and item.header.base_offset >= start:
+                _apply(producers, item)
+    producers.became_durable(end)
+    return producers

@@ -1,18 +1,20 @@
 """Retention: segments that are too old, too many, or before the log's start leave the log.
 
 A segment leaves the list first, then its files are deleted, or moved to the topic's archive directory.
-Readers that hold one open finish their read.
+Readers that hold one open finish their read. What cannot be archived stays where it is and is tried again.
 """
 
+import contextlib
+import filecmp
 import logging
 import os
 import shutil
 from pathlib import Path
 
+from headwater.errors import StorageFailed
 from headwater.log.files import sync_directory
 from headwater.log.partition import PartitionLog
-from headwater.log.recovery import SEGMENT_SUFFIXES
-from headwater.log.segment import Segment
+from headwater.log.segment import SEGMENT_SUFFIXES, Segment
 
 logger = logging.getLogger("headwater.log")
 
@@ -67,35 +69,76 @@ def _too_large(log: PartitionLog) -> int:
 
 def _is_settled(log: PartitionLog, segment: Segment) -> bool:
     """Whether every record of the segment is durable and part of no open transaction."""
-    number = log.segments.index(segment) + 1
-    end = log.segments[number].base_offset if number < len(log.segments) else log.next_offset
+    end = log.next_offset if segment is log.active else segment.bounds.end_offset
     return end <= log.last_stable_offset
 
 
-def remove_segments(segments: tuple[Segment, ...], archive_dir: str) -> None:
-    """Delete the files of segments that have left the log, or archive them. Runs in any thread."""
-    for segment in segments:
-        if archive_dir and segment.size:
-            _archive(segment, Path(archive_dir) / segment.directory.name)
-        else:
-            for suffix in SEGMENT_SUFFIXES:
-                Path(segment.path(suffix)).unlink(missing_ok=True)
+def remove_departed(log: PartitionLog) -> None:
+    """Delete the files of segments that have left the log, or archive them. Runs in any thread.
 
-
-def _archive(segment: Segment, target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    for suffix in (".txnindex", ".timeindex", ".index", ".log"):
-        source = Path(segment.path(suffix))
-        if not source.exists():
-            continue
+    Raises StorageFailed, at the end, for those that could not be archived; they are tried again.
+    """
+    # The segment that follows may be new: it has to be found again before the others are gone, or after a
+    # crash the partition would have forgotten how far its offsets have come.
+    with contextlib.suppress(FileNotFoundError):
+        sync_directory(log.directory)
+    archive = log.config.archive_dir
+    failure: OSError | None = None
+    for segment in list(log.departed):
         try:
-            os.replace(source, target / source.name)
-        except OSError:  # another file system: copy, sync, then delete
-            copy = target / f"{source.name}.tmp"
+            if archive and segment.size:
+                _archive(log, segment, Path(archive) / segment.directory.name)
+            else:
+                _delete(log, segment)
+            log.departed.remove(segment)
+        except OSError as error:
+            failure = error
+    if failure is not None and not log.deleted:
+        reason = (failure.strerror or str(failure)).lower()
+        step = "Make room there; it is tried again."
+        raise StorageFailed("archive segments to", archive, reason, step) from failure
+
+
+def _delete(log: PartitionLog, segment: Segment) -> None:
+    for suffix in reversed(SEGMENT_SUFFIXES):
+        if not log.deleted:  # else a new topic of this name may have a file of this name
+            Path(segment.path(suffix)).unlink(missing_ok=True)
+
+
+def _archive(log: PartitionLog, segment: Segment, target: Path) -> None:
+    """Move the files, the log file last: while that is not in the archive, nothing is."""
+    target = _free_place(Path(segment.log_path), target)
+    target.mkdir(parents=True, exist_ok=True)
+    for suffix in reversed(SEGMENT_SUFFIXES):
+        source = Path(segment.path(suffix))
+        if source.exists() and not log.deleted:
+            _move(source, target / source.name)
+    sync_directory(target)
+    sync_directory(target.parent)
+    logger.info("archived %s to %s", segment.log_path, target)
+
+
+def _free_place(log: Path, target: Path) -> Path:
+    """``target``, or a folder beside it if that has another segment of this name: of an earlier topic."""
+    place = target
+    number = 1
+    while (place / log.name).exists() and not filecmp.cmp(log, place / log.name, shallow=False):
+        place = target.with_name(f"{target.name}.{number}")
+        number += 1
+    return place
+
+
+def _move(source: Path, target: Path) -> None:
+    try:
+        os.replace(source, target)
+    except OSError:  # another file system: copy, sync, then delete
+        copy = target.with_name(target.name + ".tmp")
+        try:
             shutil.copyfile(source, copy)
             with open(copy, "rb+") as file:
                 os.fsync(file.fileno())
-            os.replace(copy, target / source.name)
-            source.unlink()
-    sync_directory(target)
-    logger.info("archived %s to %s", segment.log_path, target)
+        except OSError:
+            copy.unlink(missing_ok=True)
+            raise
+        os.replace(copy, target)
+        source.unlink()

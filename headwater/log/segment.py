@@ -7,7 +7,7 @@ finds them by offset and by time, and checks them on every read.
 import errno
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,20 +26,28 @@ from headwater.log.batch import (
     read_header,
 )
 from headwater.log.files import OpenFiles
-from headwater.log.index import (
-    AbortedTransaction,
-    OffsetIndex,
-    TimeIndex,
-    pack_aborted,
-    unpack_aborted,
+from headwater.log.index import AbortedIndex, AbortedTransaction, OffsetIndex, TimeIndex
+from headwater.log.scan import (
+    CHUNK,
+    LARGEST_OFFSET,
+    LEADER_EPOCH,
+    Bounds,
+    Damage,
+    Found,
+    contradicts,
+    read_fully,
+    scan,
 )
-from headwater.log.scan import Damage, read_fully, scan
 
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 INDEX_INTERVAL = 4096
 LARGEST_RELATIVE_OFFSET = 2**31 - 1
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_WALK_BLOCK = 8192  # read at once when looking for an offset from an index entry on
+_CAREFUL_CHUNK = 64 << 10
+_ENTRIES_TRIED = 8  # of an index, before it is given up
 _unpack_header = HEADER.unpack_from
 
 
@@ -69,7 +77,7 @@ class Segment:
     ...     segment.create()
     ...     batch = assemble(b"opaque", record_count=2, base_offset=5, max_timestamp=99)
     ...     segment.append((batch,), len(batch), last_offset=6, max_timestamp=99)
-    ...     bytes(segment.read(segment.locate(6), max_bytes=1 << 20, end_offset=7).data) == batch
+    ...     bytes(segment.read(segment.locate(6), 6, max_bytes=1 << 20, end_offset=7).data) == batch
     True
     """
 
@@ -77,7 +85,9 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_since_index",
+        "aborted",
         "base_offset",
+        "bounds",
         "created_ms",
         "damage",
         "directory",
@@ -98,7 +108,9 @@ class Segment:
         size: int = 0,
         index_size: int = 0,
         time_index_size: int = 0,
+        aborted_size: int = 0,
         created_ms: int = 0,
+        dense: bool = False,
     ) -> None:
         self._files = files
         self.directory = directory
@@ -107,11 +119,13 @@ class Segment:
         self.size = size
         self.offset_index = OffsetIndex(files, self.path(".index"), index_size)
         self.time_index = TimeIndex(files, self.path(".timeindex"), time_index_size)
+        self.aborted = AbortedIndex(files, self.path(".txnindex"), aborted_size)
         self.created_ms = created_ms
-        self.damage: list[Damage] = []
+        self.bounds = Bounds(dense=dense)
+        self.damage: dict[int, Damage] = {}  # found so far, by position
         self.retired = False
         self.max_timestamp = -1
-        self.max_timestamp_offset = -1
+        self.max_timestamp_offset = -1  # last offset of the batch that has it
         self._first_timestamp: int | None = None
         self._since_index = 0
 
@@ -138,13 +152,16 @@ class Segment:
     def append(self, pieces: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end. After an error nothing of it is in the segment."""
         position = self.size
-        descriptor = self.file().fileno()
         try:
-            written = os.pwritev(descriptor, pieces, position)
-            if written != size:
-                self._write_rest(descriptor, pieces, written, position)
+            descriptor = self.file().fileno()
+            try:
+                written = os.pwritev(descriptor, pieces, position)
+                if written != size:
+                    self._write_rest(descriptor, pieces, written, position)
+            except OSError:
+                self._undo(descriptor, position)
+                raise
         except OSError as error:
-            self._undo(descriptor, position)
             raise storage_error("append to", self.log_path, error) from error
         if self._since_index > INDEX_INTERVAL:
             self._index(last_offset, position)
@@ -171,12 +188,12 @@ class Segment:
             pass
 
     def _index(self, last_offset: int, position: int) -> None:
+        self._since_index = 0
         try:
             self.offset_index.add(last_offset - self.base_offset, position)
             self._index_time()
-            self._since_index = 0
         except OSError:
-            # No room for an index entry is no reason to refuse records: the next one will do.
+            # No room for index entries is no reason to refuse records: they wait in memory.
             pass
 
     def _index_time(self) -> None:
@@ -189,9 +206,7 @@ class Segment:
     def index_batch(self, position: int, header: BatchHeader) -> None:
         """Take a batch that is in the file already into account: indexes, size, timestamps."""
         if self._since_index > INDEX_INTERVAL:
-            self.offset_index.add(header.last_offset - self.base_offset, position)
-            self._index_time()
-            self._since_index = 0
+            self._index(header.last_offset, position)
         self._since_index += header.size
         self.size = position + header.size
         if header.max_timestamp > self.max_timestamp:
@@ -202,89 +217,145 @@ class Segment:
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
         """Note an aborted transaction in the ``.txnindex`` (made when the first one is noted)."""
-        with open(self.path(".txnindex"), "ab") as file:
-            file.write(pack_aborted(aborted))
-
-    def aborted(self) -> list[AbortedTransaction]:
-        try:
-            return list(unpack_aborted(Path(self.path(".txnindex")).read_bytes()))
-        except FileNotFoundError:
-            return []
+        self.aborted.add(aborted)
 
     def write_indexes(self) -> None:
         """Hand gathered index entries to their files."""
         self.offset_index.write()
         self.time_index.write()
+        self.aborted.write()
 
     def seal(self) -> None:
         """Finish the indexes: the segment takes no more batches."""
         self._index_time()
         self.write_indexes()
 
+    def index_paths(self) -> list[str]:
+        """The index files that there are once they are written."""
+        paths = [self.offset_index.path, self.time_index.path]
+        return [*paths, self.aborted.path] if len(self.aborted) else paths
+
     def truncate(self, size: int) -> None:
         """Cut the log file; the caller rebuilds the indexes behind."""
         os.ftruncate(self.file().fileno(), size)
         self.size = size
+        self.damage = {position: damage for position, damage in self.damage.items() if position < size}
 
-    def reset_indexes(self, keep_before: int = 0) -> None:
-        """Drop index entries for positions from ``keep_before`` on; a scan from there makes them again."""
-        offsets = self.offset_index
-        count = len(offsets)
-        while count and offsets[count - 1][1] >= keep_before:
-            count -= 1
-        offsets.cut(count)
-        last_kept = offsets.last()
-        times = self.time_index
-        count = len(times)
-        while count and (last_kept is None or times[count - 1][1] > last_kept[0]):
-            count -= 1
-        times.cut(count)
-        last_time = times.last()
-        self.max_timestamp = last_time[0] if last_time else -1
-        self.max_timestamp_offset = last_time[1] + self.base_offset if last_time else -1
+    def reset_indexes(self, keep_before: int = 0) -> int:
+        """Drop index entries for positions from ``keep_before`` on, or all that are not to be believed.
+
+        Returns the position from which a scan with ``index_batch`` makes them again: that of the last entry
+        that stays, for timestamps behind it are in no index.
+        """
+        try:
+            position = self._cut_indexes(keep_before)
+        except (OSError, CorruptData):
+            position = 0
+        if position == 0:
+            self.offset_index.clear()
+            self.time_index.clear()
+        last = self.time_index.last()
+        self.max_timestamp = last[0] if last else -1
+        self.max_timestamp_offset = last[1] + self.base_offset if last else -1
         self._since_index = 0
+        return position
+
+    def _cut_indexes(self, keep_before: int) -> int:
+        offsets, times = self.offset_index, self.time_index
+        offsets.cut(offsets.first_with_value(keep_before))
+        last = offsets.last()
+        if last is None:
+            return 0
+        relative, position = last
+        header = self.header_at(position)
+        if position >= keep_before or header is None or header.last_offset != self.base_offset + relative:
+            return 0
+        times.cut(times.first_with_value(relative))
+        last = times.last()
+        return position if last is None or self.holds_time(*last) else 0
+
+    def continue_index(self, since_index: int) -> None:
+        """``since_index`` bytes have come since the last entry of the index."""
+        self._since_index = since_index
 
     # -- finding ----------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> int:
-        """The position of the batch that holds ``offset`` or, where that is gone, of the next one."""
-        entry = self.offset_index.floor(offset - self.base_offset)
-        position = entry[1] if entry else 0
-        descriptor = self.file().fileno()
+        """The position of the batch that holds ``offset`` or, where that was compacted away, of the next one.
+
+        CorruptData where it lies in damage.
+        """
+        start, first = self._walk_start(offset)
+        file = self.file()
         end = self.size
+        position, expected = start, first
+        block, block_start = b"", start
         while position < end:
-            raw = os.pread(descriptor, HEADER_SIZE, position)
-            if len(raw) < HEADER_SIZE:
-                return self._past_damage(position)
-            header = read_header(raw)
-            if (
-                header.magic != MAGIC
-                or header.length < SMALLEST_LENGTH
-                or header.last_offset_delta < 0
-                or header.base_offset < self.base_offset
-                or position + header.size > end
-            ):
-                position = self._past_damage(position)
-                continue
-            if header.base_offset + header.last_offset_delta >= offset:
+            at = position - block_start
+            if at + HEADER_SIZE > len(block):
+                block = os.pread(file.fileno(), _WALK_BLOCK, position)
+                block_start, at = position, 0
+                if len(block) < HEADER_SIZE:
+                    break
+            base, length, epoch, magic, _, _, delta, *_ = _unpack_header(block, at)
+            size = length + LOG_OVERHEAD
+            if base != expected or magic != MAGIC or epoch != LEADER_EPOCH or delta < 0:
+                break
+            if size < HEADER_SIZE or position + size > end:
+                break
+            if base + delta >= offset:
                 return position
-            position += header.size
-        return end
+            expected = base + delta + 1
+            position += size
+        else:
+            return end
+        # A gap that compaction made, or damage: then any header since the start may be wrong.
+        return self._locate_carefully(offset, start, first)
 
-    def _past_damage(self, position: int) -> int:
-        """The end of the damage at ``position``."""
-        return self._note_damage(position).end
+    def _walk_start(self, offset: int) -> tuple[int, int]:
+        """The position of a batch not behind ``offset``, and the first offset that it surely has."""
+        index = self.offset_index
+        try:
+            number = index.floor(offset - self.base_offset)
+            for tried in range(number, max(number - _ENTRIES_TRIED, -1), -1):
+                relative, position = index[tried]
+                header = self.header_at(position)
+                if header is not None and header.last_offset == self.base_offset + relative:
+                    return position, header.base_offset
+        except OSError:  # the index is shorter than it was
+            if self.retired:
+                raise Retired from None
+        return 0, self.base_offset
 
-    def _note_damage(self, position: int) -> Damage:
-        for damage in self.damage:
-            if damage.position <= position < damage.end:
-                return damage
-        for item in scan(self.file(), position, self.size):
-            if isinstance(item, Damage) and item.position == position:
-                self.damage.append(item)
-                return item
-            break
-        return Damage(position, self.size, "no batch is here", True, 0)
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header at ``position``, unchecked; None if that is not in the file."""
+        if not 0 <= position <= self.size - HEADER_SIZE:
+            return None
+        raw = os.pread(self.file().fileno(), HEADER_SIZE, position)
+        return read_header(raw) if len(raw) == HEADER_SIZE else None
+
+    def _locate_carefully(self, offset: int, start: int, first: int) -> int:
+        damage: Damage | None = None
+        for item in self.scan(start, first, _CAREFUL_CHUNK):
+            if isinstance(item, Damage):
+                damage = item
+                continue
+            if item.header.last_offset >= offset:
+                if damage is not None and offset < item.header.base_offset:
+                    raise self._corrupt(damage)
+                return item.position
+            damage = None
+        if damage is not None:
+            raise self._corrupt(damage)
+        return self.size
+
+    def scan(self, start: int = 0, first: int | None = None, chunk: int = CHUNK) -> Iterator[Found | Damage]:
+        """Every batch from the one at ``start``, whose offset is ``first``, on, and the damage between."""
+        first = self.base_offset if first is None else first
+        for item in scan(self.file(), start, self.size, first, self.bounds, self.damage, chunk):
+            if isinstance(item, Damage):
+                self.damage.setdefault(item.position, item)
+            yield item
 
     def first_timestamp(self) -> int | None:
         """The timestamp by which the segment is rolled: the latest one of its first batch."""
@@ -301,16 +372,34 @@ class Segment:
                 self.max_timestamp_offset = relative + self.base_offset
         return self.max_timestamp
 
-    def position_before(self, timestamp: int) -> int:
-        """A position before which every record is older than ``timestamp``."""
-        entry = self.time_index.floor(timestamp - 1)
-        return self.locate(self.base_offset + entry[1]) if entry else 0
+    def holds_time(self, timestamp: int, relative: int) -> bool:
+        """Whether an entry of the time index is true: a batch ends at that offset, and has that timestamp."""
+        header = self.header_at(self.locate(self.base_offset + relative))
+        wanted = (timestamp, self.base_offset + relative)
+        return header is not None and (header.max_timestamp, header.last_offset) == wanted
+
+    def position_before(self, timestamp: int) -> tuple[int, int]:
+        """A position before which every record is older than ``timestamp``, and the first offset there."""
+        try:
+            number = self.time_index.floor(timestamp - 1)
+            if number >= 0:
+                latest, relative = self.time_index[number]
+                if self.holds_time(latest, relative):
+                    position = self.locate(self.base_offset + relative)
+                    header = self.header_at(position)
+                    if header is not None:
+                        return position, header.base_offset
+        except (OSError, CorruptData):
+            if self.retired:
+                raise Retired from None
+        return 0, self.base_offset
 
     # -- reading ----------------------------------------------------------------------------------
 
     def read(
         self,
         position: int,
+        offset: int,
         max_bytes: int,
         end_offset: int,
         at_least_one: bool = True,
@@ -318,7 +407,8 @@ class Segment:
     ) -> Chunk:
         """Whole, checked batches from ``position`` on that start before ``end_offset``.
 
-        At most ``max_bytes`` of them, but with ``at_least_one`` the first batch even if it is larger.
+        The first of them holds ``offset`` or, where that was compacted away, follows it. At most
+        ``max_bytes`` of them, but with ``at_least_one`` the first batch even if it is larger.
         """
         file = self.file()
         end = self.size
@@ -328,26 +418,67 @@ class Segment:
         if wanted <= 0:
             return Chunk(b"", -1, position)
         data = self._pread(file, wanted, position, may_block)
-        good, next_offset, fault = _checked_prefix(data, end_offset)
+        good, next_offset, fault = self._right_batches(data, position, offset, end_offset)
         if good:
             return Chunk(memoryview(data)[:good] if good < len(data) else data, next_offset, position + good)
-        if fault is not None:
-            raise self._corrupt(position, fault)
-        if next_offset == _PAST_END or not at_least_one:
+        if fault is _PAST_END or (fault is None and not at_least_one):
             return Chunk(b"", -1, position)
-        # The first batch is larger than what was read.
-        if len(data) < HEADER_SIZE:
-            raise self._corrupt(position, "the file ends within a batch header")
-        size = read_header(data).size
-        if position + size > end:
-            raise self._corrupt(position, f"a batch of {size} bytes goes past the end of the file")
-        data = self._pread(file, size, position, may_block)
-        good, next_offset, fault = _checked_prefix(data, end_offset)
-        if fault is not None or not good:
-            if not may_block and len(data) < size:
-                raise WouldBlock
-            raise self._corrupt(position, fault or "a batch is cut short")
-        return Chunk(data, next_offset, position + good)
+        if fault is None:  # the first batch is larger than what was read
+            size = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
+            if position + size <= end:
+                data = self._pread(file, size, position, may_block)
+                good, next_offset, fault = self._right_batches(data, position, offset, end_offset)
+                if good:
+                    return Chunk(data, next_offset, position + good)
+        if not may_block:
+            raise WouldBlock  # a search for the end of the damage takes its time
+        # A damaged header may have led here though `offset` lies behind the damage.
+        sure = self._locate_carefully(offset, *self._walk_start(offset))
+        if sure == position:
+            raise self._corrupt(Damage(position, end, fault or "it is not whole", True, 0))
+        if sure >= end:
+            return Chunk(b"", -1, end)
+        return self.read(sure, offset, max_bytes, end_offset, at_least_one, may_block)
+
+    def _right_batches(
+        self, data: Buffer, start: int, offset: int, end_offset: int
+    ) -> tuple[int, int, str | None]:
+        """Bytes of whole, right batches in front of ``data``, which is at ``start`` of the file; the offset
+        after them; and what is wrong behind, if that can be seen."""
+        view = memoryview(data)
+        total = len(data)
+        position = 0
+        expected = offset
+        while position + HEADER_SIZE <= total:
+            fields = _unpack_header(data, position)
+            base, length = fields[0], fields[1]
+            if fields[3] != MAGIC or fields[2] != LEADER_EPOCH or length < SMALLEST_LENGTH:
+                return position, expected, "no batch is here"
+            end = position + length + LOG_OVERHEAD
+            next_offset = base + fields[6] + 1
+            if (
+                base != expected
+                and (base > expected or position or next_offset <= offset)  # else a read from its middle
+                and not self._may_follow(base, next_offset, expected, start + end)
+            ):
+                return position, expected, f"offset {base} is out of order"
+            if base >= end_offset:
+                return position, expected, _PAST_END
+            if end > total:
+                break
+            if crc32c(view[position + CRC_START : end]) != fields[4]:
+                return position, expected, "the checksum does not match"
+            position = end
+            expected = next_offset
+        return position, expected, None
+
+    def _may_follow(self, base: int, next_offset: int, expected: int, end: int) -> bool:
+        """Whether a batch may have offsets from ``base`` on where ``expected`` would be without a gap."""
+        if base < expected or self.bounds.dense or next_offset > self.bounds.end_offset:
+            return False
+        following = self.header_at(end)
+        delta = next_offset - base - 1
+        return following is None or not contradicts(following, base, delta, expected)
 
     def _pread(self, file: io.FileIO, size: int, position: int, may_block: bool) -> Buffer:
         try:
@@ -359,36 +490,16 @@ class Segment:
         except OSError as error:
             raise storage_error("read", self.log_path, error) from error
 
-    def _corrupt(self, position: int, reason: str) -> CorruptData:
-        damage = self._note_damage(position)
-        where = f"{self.log_path} at byte {position}"
-        return CorruptData("read", where, f"{reason}; {damage.end - damage.position} bytes are damaged")
+    def _corrupt(self, damage: Damage) -> CorruptData:
+        where = f"{self.log_path} at byte {damage.position}"
+        header = self.header_at(damage.end)
+        follows = header.base_offset if header is not None else self.bounds.end_offset
+        size = damage.end - damage.position
+        good = "" if follows == LARGEST_OFFSET else f", the next good offset is {follows}"
+        return CorruptData("read", where, f"{damage.reason}; {size} bytes are damaged{good}")
 
 
-_PAST_END = -2
-
-
-def _checked_prefix(data: Buffer, end_offset: int) -> tuple[int, int, str | None]:
-    """Bytes of whole, right batches in front, the offset after them, and what is wrong behind if none is."""
-    view = memoryview(data)
-    total = len(data)
-    position = 0
-    next_offset = -1
-    while position + HEADER_SIZE <= total:
-        fields = _unpack_header(data, position)
-        base_offset, length = fields[0], fields[1]
-        if base_offset >= end_offset:
-            return position, next_offset if position else _PAST_END, None
-        if fields[3] != MAGIC or length < SMALLEST_LENGTH:
-            return position, next_offset, "no batch is here"
-        end = position + length + LOG_OVERHEAD
-        if end > total:
-            break
-        if crc32c(view[position + CRC_START : end]) != fields[4]:
-            return position, next_offset, "the checksum does not match"
-        position = end
-        next_offset = base_offset + fields[6] + 1
-    return position, next_offset, None
+_PAST_END = "past the end"
 
 
 _PROBE = [bytearray(1)]  # what is read into it does not matter
