@@ -129,6 +129,38 @@ def test_a_static_member_is_only_back_when_the_journal_says_so() -> None:
     run(program())
 
 
+def test_static_members_are_waited_for_until_their_sessions_end() -> None:
+    """A rebalance that nobody joins ends nothing: static members are expected to come back."""
+
+    async def program() -> None:
+        world = World.started()
+        k = speaking(world)
+        one, two = {"group_instance_id": "one"}, {"group_instance_id": "two"}
+        first_join = k.begin("JoinGroup", 9, **k.join_fields("g", **one))
+        second_join = k.begin("JoinGroup", 9, **k.join_fields("g", **two))
+        first, second = await first_join, await second_join
+        await asyncio.gather(
+            k.sync("g", first, {first.member_id: b"1", second.member_id: b"2"}, **one),
+            k.sync("g", second, {}, **two),
+        )
+        passing = k.begin("JoinGroup", 3, **k.join_fields("g"))
+        await asyncio.sleep(0.1)
+        group = world.groups.registry.classic("g")
+        assert group is not None
+        newcomer = next(m for m in group.members if m not in (first.member_id, second.member_id))
+        await k("LeaveGroup", 5, group_id="g", members=[{"member_id": newcomer}])
+        assert codes(await passing) == "unknown_member_id"
+        for _ in range(3):
+            await asyncio.sleep(3.1)  # the rebalance time-out
+            assert codes(await k.heartbeat("g", first, **one)) == "rebalance_in_progress"
+            assert set(group.members) >= {first.member_id}
+        again = await k("JoinGroup", 9, **k.join_fields("g", member_id=first.member_id, **one))
+        assert again.generation_id == first.generation_id + 1
+        assert [member.member_id for member in again.members] == [first.member_id], "two gave no sign of life"
+
+    run(program())
+
+
 def test_members_from_the_journal_have_a_session_to_come_back() -> None:
     async def program() -> None:
         world = World.started()

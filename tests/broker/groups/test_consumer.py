@@ -93,6 +93,27 @@ def test_a_session_ends_though_the_journal_fails_for_a_while() -> None:
     run(program())
 
 
+def test_a_heartbeat_that_waits_for_the_journal_keeps_its_member_alive() -> None:
+    """The session ends while the heartbeat is held up by another member's write."""
+
+    async def program() -> None:
+        world = World.started()
+        k = speaking(world)
+        await k.beat("g", "a", 0)
+        await asyncio.sleep(4.5)
+        world.journal.delay = 2
+        other = asyncio.create_task(k.beat("g", "b", 0))
+        await asyncio.sleep(0.2)
+        beat = asyncio.create_task(k.beat("g", "a", 1))
+        await asyncio.sleep(1)  # the session would be over
+        world.journal.delay = 0
+        assert (codes(await other), codes(await beat)) == ("none", "none")
+        await asyncio.sleep(1)
+        assert codes(await k.beat("g", "a", 1)) == "none"
+
+    run(program())
+
+
 def test_new_partitions_reach_the_members() -> None:
     async def program() -> None:
         world = World.started()

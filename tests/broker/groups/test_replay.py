@@ -153,6 +153,23 @@ def compacted(entries: list[Any]) -> list[Any]:
     return [entry for entry in last.values() if entry[1] is not None]
 
 
+def test_a_member_whose_record_is_younger_than_its_partitions_keeps_them() -> None:
+    """After compaction; it happens when a member changes what does not matter to the assignment."""
+
+    async def program() -> None:
+        world = World.started()
+        k = Script(world.call, world.topics.ids, "")
+        await k.beat("g", "a", 0)
+        await k.beat("g", "a", 1, rack_id="r")
+        before = durable(world.groups)
+        kept = compacted(world.journal.entries)
+        kinds = [entry[0][1] for entry in kept]
+        assert kinds.index(8) < kinds.index(5), "partitions first, then the member"
+        assert replayed(world, kept, before) == before
+
+    run(program())
+
+
 def test_a_record_that_is_not_understood_is_passed_over() -> None:
     async def program() -> None:
         world = World.started()
