@@ -22,7 +22,7 @@ def test_every_setting_is_documented_with_its_default(setting: object) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_that_documents_name_are_there(document: Path) -> None:
     text = document.read_text()
-    for target in re.findall(r"\]\(([^)#]+\.md)\)", text):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+\.md)\)", text):
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
     for path in re.findall(r"`((?:tests|headwater|examples|benchmarks)/[\w/.-]+)`", text):
         assert (ROOT / path).exists(), f"{document.name} names {path}"
