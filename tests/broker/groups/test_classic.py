@@ -64,6 +64,7 @@ def test_a_member_that_comes_while_the_assignment_is_written_makes_it_void() -> 
         newcomer = k.begin("JoinGroup", 3, **k.join_fields("g"))
         assert codes(await sync) == "rebalance_in_progress"
         await asyncio.sleep(1)
+        assert [group.state for group in world.groups.overview()] == ["PreparingRebalance"]
         again = await k("JoinGroup", 3, **k.join_fields("g", member_id=first.member_id))
         assert again.generation_id == (await newcomer).generation_id == first.generation_id + 1
 

@@ -114,6 +114,21 @@ def test_the_end_of_a_transaction_that_overtakes_a_commit_waits_for_it() -> None
     run(program())
 
 
+def test_a_commit_after_a_transactional_one_outlives_the_transaction() -> None:
+    """The later one in the journal counts, not the one that became visible later."""
+
+    async def program() -> None:
+        world = World.started()
+        await commit_in(world, 7, "g", (0, 5), (1, 6))
+        await commit(world, "g", (0, 50))
+        world.end_transaction(7, committed=True)
+        assert await fetch(world) == {0: 50, 1: 6}
+        await world.restart()
+        assert await fetch(world) == {0: 50, 1: 6}
+
+    run(program())
+
+
 def test_a_fenced_producer_is_told_so() -> None:
     async def program() -> None:
         world = World.started()
