@@ -34,7 +34,7 @@ def complaints(log: str) -> dict[str, str]:
         counts[kind] += 1
         examples.setdefault(kind, found[0])
     for found in _OTHER.finditer(log):
-        kind = _ADDRESS.sub("", found[0])[:120]
+        kind = _ADDRESS.sub("", found[0].rpartition("RuntimeWarning: ")[2])[:120]
         counts[kind] += 1
         examples.setdefault(kind, log[found.start() : found.start() + 2000])
     return {f"{count} times {kind}": examples[kind] for kind, count in counts.most_common()}
