@@ -41,7 +41,7 @@ class OpenFiles:
         return len(self._open)
 
     def get(self, path: str, create: bool = False) -> io.FileIO:
-        """The file, opened for reading and writing."""
+        """The file, opened for reading and writing. Hold on to it while using its descriptor."""
         with self._lock:
             file = self._open.get(path)
             if file is not None:

@@ -129,7 +129,8 @@ class _SparseIndex:
         """Keep the first ``entries`` only."""
         stored, pending = self._state
         if entries < stored:
-            os.ftruncate(self._files.get(self.path, create=True).fileno(), entries * self.entry.size)
+            file = self._files.get(self.path, create=True)
+            os.ftruncate(file.fileno(), entries * self.entry.size)
         kept = max(entries - stored, 0) * self.entry.size
         self._state = (min(entries, stored), pending[:kept])
 
@@ -137,7 +138,8 @@ class _SparseIndex:
         """Drop all entries and whatever else is in the file."""
         self._state = (0, b"")
         try:
-            os.ftruncate(self._files.get(self.path, create=True).fileno(), 0)
+            file = self._files.get(self.path, create=True)
+            os.ftruncate(file.fileno(), 0)
         except OSError:  # a full disk may not even take a new file; entries are written over what is there
             pass
 

@@ -441,6 +441,8 @@ class PartitionLog:
         if offset >= end_offset:
             return None
         segments, bases = self._view
+        if offset < self.start_offset:  # moved since the caller looked
+            self.check_readable(offset)
         cursor = self._cursors.pop(offset, None)
         if cursor is not None and cursor[0] is segments:
             _, number, position = cursor

@@ -155,27 +155,34 @@ def _next_right_batch(
 ) -> int | None:
     if declared and _is_right_batch(window, damaged + declared, end, expected_offset, bounds):
         return damaged + declared
-    header = None
-    if damaged + declared > end:  # its length is wrong, or it is the start of a batch that was being written
-        header = _believable_header(window, damaged, expected_offset, bounds)
-    position = damaged + 1
+    header = _believable_header(window, damaged, expected_offset, bounds)
+    if header is not None:
+        for candidate in _right_batches(window, damaged + 1, end, expected_offset, bounds):
+            if _comes_next(window, damaged, header, candidate):
+                return candidate
+        if damaged + declared > end:
+            return None  # the start of a batch that was being written
+    for candidate in _right_batches(window, damaged + 1, end, expected_offset, bounds):
+        if _goes_on_behind(window, candidate, end):
+            return candidate
+    return None
+
+
+def _right_batches(
+    window: "_Window", position: int, end: int, expected_offset: int, bounds: Bounds
+) -> Iterator[int]:
+    """Every position at which there is a batch with the right checksum."""
     while position + HEADER_SIZE <= end:
         chunk = bytes(window.at(position, CHUNK))
         # A batch starts 16 bytes in front of its magic byte.
         found = chunk.find(MAGIC, 16)
         while found != -1:
-            candidate = position + found - 16
-            if _is_right_batch(window, candidate, end, expected_offset, bounds) and (
-                _goes_on_behind(window, candidate, end)
-                if header is None
-                else _comes_next(window, damaged, header, candidate)
-            ):
-                return candidate
+            if _is_right_batch(window, position + found - 16, end, expected_offset, bounds):
+                yield position + found - 16
             found = chunk.find(MAGIC, found + 1)
         if len(chunk) <= 16:
-            return None
+            return
         position += len(chunk) - 16
-    return None
 
 
 # A record may hold whole batches as its value: a right batch behind damage need not be one of the log.

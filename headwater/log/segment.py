@@ -153,7 +153,8 @@ class Segment:
         """Write one batch at the end. After an error nothing of it is in the segment."""
         position = self.size
         try:
-            descriptor = self.file().fileno()
+            file = self.file()  # held: one that the cache lets go would be closed
+            descriptor = file.fileno()
             try:
                 written = os.pwritev(descriptor, pieces, position)
                 if written != size:
@@ -237,7 +238,8 @@ class Segment:
 
     def truncate(self, size: int) -> None:
         """Cut the log file; the caller rebuilds the indexes behind."""
-        os.ftruncate(self.file().fileno(), size)
+        file = self.file()
+        os.ftruncate(file.fileno(), size)
         self.size = size
         self.damage = {position: damage for position, damage in self.damage.items() if position < size}
 
@@ -331,7 +333,8 @@ class Segment:
         """The header at ``position``, unchecked; None if that is not in the file."""
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
-        raw = os.pread(self.file().fileno(), HEADER_SIZE, position)
+        file = self.file()
+        raw = os.pread(file.fileno(), HEADER_SIZE, position)
         return read_header(raw) if len(raw) == HEADER_SIZE else None
 
     def _locate_carefully(self, offset: int, start: int, first: int) -> int:

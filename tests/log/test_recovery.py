@@ -50,8 +50,8 @@ def mixed_log(directory: Path) -> PartitionLog:
 
 
 @pytest.mark.parametrize("last", ["plain", "idempotent", "transactional", "abort", "commit"])
-def test_a_cut_at_every_byte_of_the_last_batch(tmp_path: Path, last: str) -> None:
-    log = mixed_log(tmp_path / "t-0")
+def test_a_cut_at_every_byte_of_the_last_batch(folder: Path, last: str) -> None:
+    log = mixed_log(folder / "t-0")
     before = list(batches(log))
     state, aborted = producer_state(log), log.producers.aborted[:]
     stable, end = log.last_stable_offset, log.next_offset
@@ -70,28 +70,28 @@ def test_a_cut_at_every_byte_of_the_last_batch(tmp_path: Path, last: str) -> Non
     whole = file.read_bytes()
     assert len(whole) - start > 60
     for size in range(start, len(whole)):
-        folder = copy_of(log.directory, "cut")
-        os.truncate(folder / file.name, size)
-        torn = findings(folder)
+        copy = copy_of(log.directory, "cut")
+        os.truncate(copy / file.name, size)
+        torn = findings(copy)
         assert [each.kind for each in torn] == (["torn tail"] if size > start else [])
-        again = open_log(folder)
+        again = open_log(copy)
         assert list(batches(again)) == before
         assert again.next_offset == again.durable_offset == end
-        assert (again.active.size, (folder / file.name).stat().st_size) == (start, start)
+        assert (again.active.size, (copy / file.name).stat().st_size) == (start, start)
         assert producer_state(again) == state
         assert again.producers.aborted == aborted
         assert again.last_stable_offset == stable
-        assert findings(folder) == []
+        assert findings(copy) == []
         if size % 7 == 0:  # and it goes on
             assert add(again, records("next")).base_offset == end
             again.sync()
             check_dense(again)
-            assert findings(folder) == []
+            assert findings(copy) == []
     assert open_log(log.directory).next_offset > end, "whole, it is there"
 
 
-def test_a_cut_log_takes_the_lost_batch_again(tmp_path: Path) -> None:
-    log = mixed_log(tmp_path / "t-0")
+def test_a_cut_log_takes_the_lost_batch_again(folder: Path) -> None:
+    log = mixed_log(folder / "t-0")
     lost = add(log, records("a", "b"), (7, 0, 3))
     log.sync()
     os.truncate(segment_file(log), log.active.size - 1)
@@ -102,8 +102,8 @@ def test_a_cut_log_takes_the_lost_batch_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 60, 61, 4096, 100_000])
-def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path, size: int) -> None:
-    log = mixed_log(tmp_path / "t-0")
+def test_zeros_at_the_end_are_a_torn_tail(folder: Path, size: int) -> None:
+    log = mixed_log(folder / "t-0")
     with open(segment_file(log), "ab") as file:
         file.write(bytes(size))
     assert [(each.kind, each.severity) for each in findings(log.directory)] == [("torn tail", "warning")]
@@ -113,27 +113,27 @@ def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path, size: int) -> None:
     assert findings(log.directory) == []
 
 
-def test_a_torn_batch_that_holds_whole_batches_is_not_taken_for_them(tmp_path: Path) -> None:
+def test_a_torn_batch_that_holds_whole_batches_is_not_taken_for_them(folder: Path) -> None:
     """A record may have anything as its value, such as the batches of another log."""
-    log = open_log(tmp_path / "t-0")
+    log = open_log(folder / "t-0")
     fill(log, 3)
     end = log.next_offset
-    other = open_log(tmp_path / "other-0", Checkpoint(start_offset=end + 10))
+    other = open_log(folder / "other-0", Checkpoint(start_offset=end + 10))
     fill(other, 5)
     embedded = segment_file(other).read_bytes()
     add(log, [(b"copy", embedded, (), NOW), (b"more", b"x" * 100, (), NOW)])
     log.sync()
     for cut in (1, 90, 150):
-        folder = copy_of(log.directory, "cut")
-        os.truncate(folder / segment_file(log).name, log.active.size - cut)
-        again = open_log(folder)
+        copy = copy_of(log.directory, "cut")
+        os.truncate(copy / segment_file(log).name, log.active.size - cut)
+        again = open_log(copy)
         assert again.next_offset == end
-        assert [each.kind for each in findings(folder)] == []
+        assert [each.kind for each in findings(copy)] == []
 
 
-def test_a_torn_tail_before_an_empty_segment(tmp_path: Path) -> None:
+def test_a_torn_tail_before_an_empty_segment(folder: Path) -> None:
     """Power went while a segment was rolled: its end never reached the disk, the next file's name did."""
-    log = open_log(tmp_path / "t-0")
+    log = open_log(folder / "t-0")
     fill(log, 5)
     log.roll(NOW)
     base = log.next_offset
@@ -178,8 +178,8 @@ def everything(log: PartitionLog) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
-def test_all_is_there_after_opening_again(tmp_path: Path, clean: bool) -> None:
-    log = long_log(tmp_path / "t-0")
+def test_all_is_there_after_opening_again(folder: Path, clean: bool) -> None:
+    log = long_log(folder / "t-0")
     expected = everything(log)
     for _ in range(3):
         log = reopen(log, clean, segment_bytes=20_000)
@@ -207,8 +207,8 @@ SPOILS = {
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("spoil", SPOILS)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_spoilt_indexes_do_no_harm(tmp_path: Path, suffix: str, spoil: str, clean: bool) -> None:
-    log = long_log(tmp_path / "t-0")
+def test_spoilt_indexes_do_no_harm(folder: Path, suffix: str, spoil: str, clean: bool) -> None:
+    log = long_log(folder / "t-0")
     expected = everything(log)
     checkpoint = close(log) if clean else kill(log)
     for number in (0, 2, len(log.segments) - 1):
@@ -225,8 +225,8 @@ def test_spoilt_indexes_do_no_harm(tmp_path: Path, suffix: str, spoil: str, clea
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("spoil", ["cut in an entry", "garbage", "grown by garbage", "first half wrong"])
-def test_a_spoilt_transaction_index_does_no_harm(tmp_path: Path, spoil: str, clean: bool) -> None:
-    log = long_log(tmp_path / "t-0")
+def test_a_spoilt_transaction_index_does_no_harm(folder: Path, spoil: str, clean: bool) -> None:
+    log = long_log(folder / "t-0")
     expected = everything(log)
     checkpoint = close(log) if clean else kill(log)
     SPOILS[spoil](segment_file(log, 1, ".txnindex"))
@@ -240,8 +240,8 @@ def test_a_spoilt_transaction_index_does_no_harm(tmp_path: Path, spoil: str, cle
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("spoil", [*SPOILS])
-def test_spoilt_snapshots_do_no_harm(tmp_path: Path, spoil: str, clean: bool) -> None:
-    log = long_log(tmp_path / "t-0")
+def test_spoilt_snapshots_do_no_harm(folder: Path, spoil: str, clean: bool) -> None:
+    log = long_log(folder / "t-0")
     expected = everything(log)
     for which in (slice(-1, None), slice(None)):
         checkpoint = close(log) if clean else kill(log)
@@ -254,8 +254,8 @@ def test_spoilt_snapshots_do_no_harm(tmp_path: Path, spoil: str, clean: bool) ->
         expected = everything(log)
 
 
-def test_a_snapshot_past_the_end_is_not_believed(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
+def test_a_snapshot_past_the_end_is_not_believed(folder: Path) -> None:
+    log = open_log(folder / "t-0")
     add(log, records("a"), (1, 0, 0))
     log.sync()
     size = log.active.size
@@ -268,8 +268,8 @@ def test_a_snapshot_past_the_end_is_not_believed(tmp_path: Path) -> None:
     assert add(log, records("b"), (1, 0, 1)).base_offset == 1
 
 
-def test_recovery_leaves_out_what_a_snapshot_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = long_log(tmp_path / "t-0")
+def test_recovery_leaves_out_what_a_snapshot_covers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = long_log(folder / "t-0")
     close(log)
     fill(log, 2)
     read: list[int] = []
@@ -281,18 +281,18 @@ def test_recovery_leaves_out_what_a_snapshot_covers(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_to_be_read_again_does_not_grow_with_every_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.log.partition.CHECKPOINT_BYTES", 100_000)
-    log = open_log(tmp_path / "t-0")
+    log = open_log(folder / "t-0")
     for _ in range(10):
         fill(log, 9)
         log = reopen(log, clean=False)
     assert log.next_offset - log.recovery_offset < 25
 
 
-def test_a_missing_directory_does_not_turn_back_offsets(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
+def test_a_missing_directory_does_not_turn_back_offsets(folder: Path) -> None:
+    log = open_log(folder / "t-0")
     fill(log, 5)
     checkpoint = close(log)
     shutil.rmtree(log.directory)
@@ -301,9 +301,9 @@ def test_a_missing_directory_does_not_turn_back_offsets(tmp_path: Path) -> None:
     assert fill(log, 1) == [5]
 
 
-def test_a_checkpoint_of_another_segment_is_not_believed(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_segment_is_not_believed(folder: Path) -> None:
     """The last segment has the size that it had at a clean shutdown, but is another one."""
-    log = open_log(tmp_path / "t-0")
+    log = open_log(folder / "t-0")
     fill(log, 3)
     checkpoint = close(log)
     log.roll(NOW)
@@ -313,8 +313,8 @@ def test_a_checkpoint_of_another_segment_is_not_believed(tmp_path: Path) -> None
     assert log.next_offset == 6
 
 
-def test_start_and_cleaned_offsets_come_from_the_checkpoint(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
+def test_start_and_cleaned_offsets_come_from_the_checkpoint(folder: Path) -> None:
+    log = open_log(folder / "t-0")
     fill(log, 5)
     log.move_start(3)
     assert [r.offset for r in contents(reopen(log, clean=False))] == [3, 4]
@@ -323,9 +323,9 @@ def test_start_and_cleaned_offsets_come_from_the_checkpoint(tmp_path: Path) -> N
     assert (log.start_offset, log.next_offset) == (5, 5)
 
 
-def test_recovered_timestamps_are_those_of_all_batches(tmp_path: Path) -> None:
+def test_recovered_timestamps_are_those_of_all_batches(folder: Path) -> None:
     """The latest one may lie between the last index entry and the snapshot from which recovery starts."""
-    log = open_log(tmp_path / "t-0")
+    log = open_log(folder / "t-0")
     fill(log, 50, size=300)
     add(log, records("late", at=NOW + 1_000_000))
     log.sync()
@@ -397,9 +397,9 @@ FLIPS += [(at, 0x10) for at in (*range(PLACED, PLACED + 10), 40, HEADER_SIZE, HE
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("segment", [0, 1, 2])
-def test_a_flipped_bit_anywhere_in_a_batch(tmp_path: Path, segment: int, clean: bool) -> None:
+def test_a_flipped_bit_anywhere_in_a_batch(folder: Path, segment: int, clean: bool) -> None:
     """In the header: length, base offset, checksum, magic; in the payload. In every segment, every batch."""
-    log = flat_log(tmp_path / "t-0")
+    log = flat_log(folder / "t-0")
     all_batches = list(batches(log))
     checkpoint = close(log) if clean else kill(log)
     spans = spans_of(log, segment)
@@ -408,12 +408,12 @@ def test_a_flipped_bit_anywhere_in_a_batch(tmp_path: Path, segment: int, clean: 
         is_end = is_active and number == len(spans) - 1
         good = [batch for batch in all_batches if read_header(batch).base_offset != base]
         for at, bit in FLIPS:
-            folder = copy_of(log.directory, "flipped")
-            path = folder / segment_file(log, segment).name
+            copy = copy_of(log.directory, "flipped")
+            path = copy / segment_file(log, segment).name
             flip(path, start + at if at >= 0 else end + at, bit)
-            told = [each for each in findings(folder) if each.severity == "error"]
+            told = [each for each in findings(copy) if each.severity == "error"]
             assert [(each.path, each.position) for each in told] == [(path, start)], (at, bit)
-            again = open_log(folder, checkpoint)
+            again = open_log(copy, checkpoint)
             if is_end and not clean:
                 check_kept_aside(again, good, path, start, end)
                 continue
@@ -434,8 +434,8 @@ def check_kept_aside(log: PartitionLog, good: list[bytes], path: Path, start: in
     assert [each.kind for each in findings(log.directory)] == ["kept aside"]
 
 
-def test_damage_in_the_active_segment_is_written_around(tmp_path: Path) -> None:
-    log = flat_log(tmp_path / "t-0", batches_each=4, segments=1)
+def test_damage_in_the_active_segment_is_written_around(folder: Path) -> None:
+    log = flat_log(folder / "t-0", batches_each=4, segments=1)
     flip(segment_file(log), spans_of(log, 0)[1][0] + 10)
     log = reopen(log, clean=False)
     assert log.next_offset == 8
@@ -448,8 +448,8 @@ def test_damage_in_the_active_segment_is_written_around(tmp_path: Path) -> None:
             log.read(3, 1000, log.durable_offset)
 
 
-def test_damage_is_logged_with_file_and_position(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = flat_log(tmp_path / "t-0", segments=1)
+def test_damage_is_logged_with_file_and_position(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = flat_log(folder / "t-0", segments=1)
     start = spans_of(log, 0)[1][0]
     flip(segment_file(log), start + 70)
     with caplog.at_level(logging.ERROR):
@@ -458,8 +458,8 @@ def test_damage_is_logged_with_file_and_position(tmp_path: Path, caplog: pytest.
     assert f"damaged bytes at byte {start} " in caplog.text
 
 
-def test_two_kept_aside_tails_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    log = flat_log(tmp_path / "t-0", segments=1)
+def test_two_kept_aside_tails_do_not_overwrite_each_other(folder: Path) -> None:
+    log = flat_log(folder / "t-0", segments=1)
     start = spans_of(log, 0)[-1][0]
     for _ in range(3):
         flip(segment_file(log), start + 70)
@@ -469,25 +469,25 @@ def test_two_kept_aside_tails_do_not_overwrite_each_other(tmp_path: Path) -> Non
     assert len(list(log.directory.glob("*.log.damaged-*"))) == 3
 
 
-def test_what_was_cut_out_of_the_middle(tmp_path: Path) -> None:
+def test_what_was_cut_out_of_the_middle(folder: Path) -> None:
     """A missing piece, within a batch and of whole batches."""
-    log = flat_log(tmp_path / "t-0", batches_each=6, segments=1)
+    log = flat_log(folder / "t-0", batches_each=6, segments=1)
     spans = spans_of(log, 0)
     content = segment_file(log).read_bytes()
     for piece in ((spans[1][0] + 30, spans[2][0] + 40), (spans[1][0], spans[3][0]), (0, 50)):
-        folder = copy_of(log.directory, "pieces")
-        path = folder / segment_file(log).name
+        copy = copy_of(log.directory, "pieces")
+        path = copy / segment_file(log).name
         path.write_bytes(content[: piece[0]] + content[piece[1] :])
-        assert "error" in [each.severity for each in findings(folder)]
-        again = open_log(folder)
+        assert "error" in [each.severity for each in findings(copy)]
+        again = open_log(copy)
         assert again.next_offset == log.next_offset
         last = list(batches(again, 10))
         assert [read_header(batch).base_offset for batch in last] == [10]
 
 
-def test_small_segments_of_every_kind(tmp_path: Path) -> None:
+def test_small_segments_of_every_kind(folder: Path) -> None:
     """A roll after each batch, killed and closed at each."""
-    log = open_log(tmp_path / "t-0", segment_bytes=SMALL)
+    log = open_log(folder / "t-0", segment_bytes=SMALL)
     for number in range(12):
         fill(log, 1, size=3000, first=number)
         log = reopen(log, clean=number % 2 == 0, segment_bytes=SMALL)
