@@ -14,6 +14,7 @@ from tests.broker.groups.virtual_time import VirtualLoop
 
 # Kafka's defaults for members of the new protocol are the same but for their length.
 SETTINGS = GroupSettings(
+    initial_rebalance_delay_ms=300,  # so that members of one scenario meet on a busy machine too
     min_session_timeout_ms=1000,
     consumer_session_timeout_ms=5000,
     consumer_heartbeat_interval_ms=1000,
