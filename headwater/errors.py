@@ -6,6 +6,12 @@ about it (next step). ``kafka_code`` is the number by which the Kafka protocol k
 
 from typing import ClassVar
 
+LONGEST_PART = 1000  # characters
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}..."
+
 
 class HeadwaterError(Exception):
     """The base of the catalogue.
@@ -18,9 +24,10 @@ class HeadwaterError(Exception):
     next_step: str = "Report this with the broker's log."
 
     def __init__(self, operation: str, subject: str, cause: str, next_step: str | None = None) -> None:
+        # Subjects and causes quote what clients send, of any length; old responses hold 32 kB.
         self.operation = operation
-        self.subject = subject
-        self.cause = cause
+        self.subject = subject = _shortened(subject)
+        self.cause = cause = _shortened(cause)
         if next_step is not None:
             self.next_step = next_step
         super().__init__(f"cannot {operation} {subject}: {cause}. {self.next_step}")

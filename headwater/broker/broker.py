@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headwater.broker.accounts import Accounts
 from headwater.broker.fetch_sessions import Sessions
 from headwater.broker.frames import FramePool
 from headwater.broker.groups.coordinator import GroupCoordinator
@@ -43,6 +44,7 @@ class Broker:
         self.largest_fetch = settings.integer("fetch.max.bytes")
         self.stopping = False
         self.connections: set[Connection] = set()
+        self.requests: set[asyncio.Task[None]] = set()  # under way, those of closed connections among them
         self.fetch_sessions = Sessions()
         self.frames = FramePool()
         self.readers = ThreadPoolExecutor(4, "headwater-read")
@@ -52,6 +54,7 @@ class Broker:
         self.directory = DataDirectory(
             settings.data, settings.topic_defaults(), open_files, when_durable=self._on_durable
         )
+        self.accounts = Accounts(self.directory.path / "accounts.json")
         self.metadata_cache = ResponseCache()
         self.generation = 0  # of the catalog: rises with every change of topics
         self.commit = GroupCommit(post=loop.call_soon_threadsafe, soon=loop.call_soon)
@@ -97,6 +100,11 @@ class Broker:
             await asyncio.sleep(0.005)
         for connection in list(self.connections):
             connection.close()
+        if self.requests:
+            await asyncio.wait(self.requests, timeout=max(end - self.loop.time(), 0.1))
+        for request in list(self.requests):
+            request.cancel()
+        await asyncio.gather(*self.requests, return_exceptions=True)
 
     # -- topics -----------------------------------------------------------------------------------
 

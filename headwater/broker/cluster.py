@@ -1,9 +1,9 @@
-"""The cluster as clients see it: API versions, nodes, coordinators, log directories. It has one node."""
+"""The cluster as clients see it: API versions, features, nodes, coordinators. It has one node."""
 
-import shutil
+import re
 from typing import TYPE_CHECKING, Any
 
-from headwater.broker.apis import API_VERSIONS, APIS, serve
+from headwater.broker.apis import API_VERSIONS, APIS, PRODUCE, serve
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields
 from headwater.broker.rights import CLUSTER_OPERATIONS, NOT_ASKED
@@ -14,24 +14,44 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = 0, 1
 BROKERS, CONTROLLERS = 1, 2
 
-# name -> (lowest, highest, in force)
+# name -> (lowest, highest, in force). metadata.version is by what tools know the version of a cluster: 4.1.
 FEATURES = {
     "group.version": (0, 1, 1),
+    "metadata.version": (7, 27, 27),
     "transaction.version": (0, 2, 2),
 }
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+METADATA_TOPIC = "__cluster_metadata"
+
+# Advertised as Kafka does, though the oldest that is served is 3: some versions of librdkafka take a broker
+# that does not have the first versions for one without compression.
+OLDEST_ADVERTISED = {PRODUCE: 0}
+FEATURES_FROM_ZERO = 4  # the version of ApiVersions whose clients take a feature that begins at 0
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def api_versions(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Which APIs there are, in which versions, and which features are on."""
+    if context.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return {"error_code": ErrorCode.invalid_request, "api_keys": ()}
+    lowest = 0 if context.version >= FEATURES_FROM_ZERO else 1
     return {
         "error_code": ErrorCode.none,
         "api_keys": [
-            {"api_key": api.key, "min_version": api.low, "max_version": api.high}
+            {
+                "api_key": api.key,
+                "min_version": OLDEST_ADVERTISED.get(api.key, api.low),
+                "max_version": api.high,
+            }
             for api in sorted(APIS.values())
         ],
         "supported_features": [
             {"name": name, "min_version": low, "max_version": high}
             for name, (low, high, _) in FEATURES.items()
+            if low >= lowest
         ],
         "finalized_features_epoch": 1,
         "finalized_features": [
@@ -89,94 +109,70 @@ def find_coordinator(broker: "Broker", request: Any, context: RequestContext) ->
     return {"error_code": ErrorCode.none, "error_message": "NONE", **node}
 
 
-def describe_log_dirs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """The data directory and the size of what is in it."""
-    wanted = None
-    if request.topics is not None:
-        wanted = {topic.topic: set(topic.partitions) for topic in request.topics}
+def describe_quorum(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """The quorum that agrees on topics: this node with itself."""
+    node = broker.directory.node_id
     topics = []
-    for topic in broker.directory.topics.values():
-        if wanted is not None and topic.name not in wanted:
-            continue
-        partitions = [
-            {
-                "partition_index": log.partition,
-                "partition_size": log.size,
-                "offset_lag": 0,
-                "is_future_key": False,
-            }
-            for log in topic.partitions
-            if wanted is None or log.partition in wanted[topic.name]
-        ]
-        if partitions:
-            topics.append({"name": topic.name, "partitions": partitions})
-    usage = shutil.disk_usage(broker.directory.path)
+    for topic in request.topics:
+        partitions: list[Fields] = []
+        for partition in topic.partitions:
+            number = partition.partition_index
+            if topic.topic_name != METADATA_TOPIC or number != 0:
+                unknown = {"partition_index": number, "error_code": ErrorCode.unknown_topic_or_partition}
+                partitions.append(unknown)
+                continue
+            # What Kafka keeps in this topic is our catalog, and each of its states one record.
+            voter = {"replica_id": node, "log_end_offset": broker.generation}
+            partitions.append(
+                {
+                    "partition_index": 0,
+                    "error_code": ErrorCode.none,
+                    "leader_id": node,
+                    "leader_epoch": 1,
+                    "high_watermark": broker.generation,
+                    "current_voters": [voter],
+                    "observers": (),
+                }
+            )
+        topics.append({"topic_name": topic.topic_name, "partitions": partitions})
+    listener = {"name": "CONTROLLER", "host": broker.host, "port": broker.port}
     return {
         "error_code": ErrorCode.none,
-        "results": [
-            {
-                "error_code": ErrorCode.none,
-                "log_dir": str(broker.directory.path.resolve()),
-                "topics": topics,
-                "total_bytes": usage.total,
-                "usable_bytes": usage.free,
-            }
-        ],
+        "topics": topics,
+        "nodes": [{"node_id": node, "listeners": [listener]}],
     }
 
 
-def elect_leaders(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """The one node leads every partition already."""
-    if request.topic_partitions is None:
-        return {"error_code": ErrorCode.none, "replica_election_results": []}
+def update_features(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """Every feature has the level that it will always have."""
     results = []
-    for topic in request.topic_partitions:
-        partitions = []
-        for partition in topic.partitions:
-            known = broker.find_log(topic.topic, partition) is not None
-            code = ErrorCode.election_not_needed if known else ErrorCode.unknown_topic_or_partition
-            message = "the leader is the preferred one" if known else "there is no such partition"
-            partitions.append({"partition_id": partition, "error_code": code, "error_message": message})
-        results.append({"topic": topic.topic, "partition_result": partitions})
-    return {"error_code": ErrorCode.none, "replica_election_results": results}
+    for update in request.feature_updates:
+        levels = FEATURES.get(update.feature)
+        kind_is_known = getattr(update, "upgrade_type", UPGRADE) in (
+            UPGRADE,
+            SAFE_DOWNGRADE,
+            UNSAFE_DOWNGRADE,
+        )
+        if levels is None or update.max_version_level != levels[2] or not kind_is_known:
+            message = f"{update.feature} is not for changing"
+            if levels is not None:
+                message += f": its level is {levels[2]}"
+            return {"error_code": ErrorCode.invalid_update_version, "error_message": message, "results": ()}
+        results.append({"feature": update.feature, "error_code": ErrorCode.none})
+    return {"error_code": ErrorCode.none, "results": results}
 
 
-def list_partition_reassignments(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """Nothing ever moves on one node."""
-    return {"error_code": ErrorCode.none, "error_message": None, "topics": []}
+def unregister_broker(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+    """The only broker stays."""
+    if request.broker_id != broker.directory.node_id:
+        message = f"there is no broker {request.broker_id}"
+        return {"error_code": ErrorCode.broker_id_not_registered, "error_message": message}
+    return {"error_code": ErrorCode.invalid_request, "error_message": "it is the one that is asked"}
 
-
-def describe_acls(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """There are no access control lists here, as on a Kafka without an authorizer."""
-    return {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER, "resources": []}
-
-
-def create_acls(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """See ``describe_acls``."""
-    refused = {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER}
-    return {"results": [refused for _ in request.creations]}
-
-
-def delete_acls(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """See ``describe_acls``."""
-    refused = {"error_code": ErrorCode.security_disabled, "error_message": NO_AUTHORIZER, "matching_acls": []}
-    return {"filter_results": [refused for _ in request.filters]}
-
-
-def describe_client_quotas(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """No quotas are set."""
-    return {"error_code": ErrorCode.none, "error_message": None, "entries": []}
-
-
-NO_AUTHORIZER = "No Authorizer is configured."
 
 serve(API_VERSIONS, 0, 4, api_versions)
 serve(10, 0, 6, find_coordinator)
-serve(29, 1, 3, describe_acls)
-serve(30, 1, 3, create_acls)
-serve(31, 1, 3, delete_acls)
-serve(35, 1, 4, describe_log_dirs)
-serve(43, 0, 2, elect_leaders)
-serve(46, 0, 0, list_partition_reassignments)
-serve(48, 0, 1, describe_client_quotas)
 serve(60, 0, 2, describe_cluster)
+serve(55, 0, 2, describe_quorum)
+serve(57, 0, 2, update_features)
+serve(64, 0, 0, unregister_broker)

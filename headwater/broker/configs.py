@@ -1,6 +1,7 @@
 """Settings of topics and of the broker: describe and alter."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.apis import serve
@@ -9,6 +10,7 @@ from headwater.broker.messages import ErrorCode, Fields, error
 from headwater.broker.settings import PROPERTIES
 from headwater.errors import HeadwaterError, InvalidConfig
 from headwater.log.config import BY_BROKER_NAME, SETTINGS, Kind, Setting
+from headwater.log.directory import check_topic_name
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 FROM_TOPIC, FROM_BROKER, FROM_DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+# Kafka's brokers have their defaults for these in hours, or none: they are no synonyms.
+IN_LONGER_UNITS = frozenset({"retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms"})
 
 
 # -- describing ----------------------------------------------------------------------------------------
@@ -52,39 +56,43 @@ def describe_configs(broker: "Broker", request: Any, context: RequestContext) ->
 
 def _describe(broker: "Broker", kind: int, name: str) -> list[dict[str, Any]]:
     if kind == TOPIC:
+        check_topic_name(name)
         topic = broker.directory.topic(name)
         return [_topic_setting(broker, setting, topic.overrides) for setting in SETTINGS.values()]
-    if kind == BROKER:
+    if kind in (BROKER, BROKER_LOGGER):
         if name not in ("", str(broker.directory.node_id)):
-            raise _Unknown("describe", f"broker {name}", f"this is broker {broker.directory.node_id}")
-        return _broker_settings(broker) if name else []
-    if kind in (BROKER_LOGGER, GROUP, CLIENT_METRICS):
+            raise Rejected("describe", f"broker {name}", f"this is broker {broker.directory.node_id}")
+        return _broker_settings(broker) if name and kind == BROKER else []
+    if kind == GROUP:
+        return _group_settings(broker)
+    if kind == CLIENT_METRICS:
         return []
-    raise _Unknown("describe", f"resource {name}", f"resources of type {kind} have no settings here")
+    raise Rejected("describe", f"resource {name}", f"resources of type {kind} have no settings here")
 
 
-class _Unknown(HeadwaterError):
-    """A resource that has no settings."""
+class Rejected(HeadwaterError):
+    """A request about settings that makes no sense."""
 
     kafka_code = ErrorCode.invalid_request
-    next_step = "Name a topic or the broker."
+    next_step = "Name a topic or the broker, and every setting once."
 
 
 def _topic_setting(broker: "Broker", setting: Setting, overrides: Mapping[str, str]) -> dict[str, Any]:
-    synonyms = []
+    synonyms: list[dict[str, Any]] = []
     if setting.name in overrides:
         synonyms.append({"name": setting.name, "value": overrides[setting.name], "source": FROM_TOPIC})
     if setting.name in broker.directory.defaults:
         value = broker.directory.defaults[setting.name]
         synonyms.append({"name": setting.broker_name, "value": value, "source": FROM_BROKER})
-    default_name = setting.broker_name or setting.name
-    synonyms.append({"name": default_name, "value": setting.default, "source": FROM_DEFAULT})
+    default = {"name": setting.broker_name, "value": setting.default, "source": FROM_DEFAULT}
+    in_force = synonyms[0] if synonyms else default
+    if setting.broker_name is not None and setting.name not in IN_LONGER_UNITS:
+        synonyms.append(default)
     return {
         "name": setting.name,
-        "value": synonyms[0]["value"],
+        "value": in_force["value"],
         "read_only": False,
-        "is_default": synonyms[0]["source"] == FROM_DEFAULT,
-        "config_source": synonyms[0]["source"],
+        "config_source": in_force["source"],
         "is_sensitive": False,
         "synonyms": synonyms,
         "config_type": setting.kind.value,
@@ -112,12 +120,24 @@ def _broker_settings(broker: "Broker") -> list[dict[str, Any]]:
     return settings
 
 
+def _group_settings(broker: "Broker") -> list[dict[str, Any]]:
+    """What every group has: they cannot be set for one."""
+    settings = []
+    for name in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
+        setting = PROPERTIES[f"group.{name}"]
+        value = broker.settings.text(f"group.{name}")
+        source = FROM_DEFAULT if value == setting.default else FROM_BROKER
+        described = _broker_setting(name, value, source, setting.kind, setting.doc)
+        synonym = {"name": f"group.{name}", "value": value, "source": source}
+        settings.append(described | {"read_only": False, "synonyms": [synonym]})
+    return settings
+
+
 def _broker_setting(name: str, value: str, source: int, kind: Kind, doc: str) -> dict[str, Any]:
     return {
         "name": name,
         "value": value,
         "read_only": True,
-        "is_default": source == FROM_DEFAULT,
         "config_source": source,
         "is_sensitive": False,
         "synonyms": [{"name": name, "value": value, "source": source}],
@@ -135,11 +155,10 @@ def topic_config_fields(broker: "Broker", overrides: Mapping[str, str]) -> list[
 
 def list_config_resources(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """The resources that have settings; version 0 asks for client metrics, of which there are none."""
-    wanted = set(getattr(request, "resource_types", ()))
-    if context.version == 0:
-        wanted = {CLIENT_METRICS}
-    elif not wanted:
-        wanted = {TOPIC, BROKER, BROKER_LOGGER}
+    kinds = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+    wanted = {CLIENT_METRICS} if context.version == 0 else set(request.resource_types) or set(kinds)
+    if not wanted <= set(kinds):
+        return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
     resources = []
     if TOPIC in wanted:
         resources += [{"resource_name": name, "resource_type": TOPIC} for name in broker.directory.topics]
@@ -155,29 +174,56 @@ def list_config_resources(broker: "Broker", request: Any, context: RequestContex
 
 async def alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Replace all settings of topics."""
-    responses = []
-    for resource in request.resources:
-        wanted = {config.name: config.value for config in resource.configs if config.value is not None}
-        responses.append(await _alter(broker, resource, wanted, request.validate_only))
-    return {"responses": responses}
+
+    def wanted(resource: Any) -> dict[str, str]:
+        _check_once(config.name for config in resource.configs)
+        for config in resource.configs:
+            if config.value is None:
+                raise Rejected("alter", config.name, "there is no value to set")
+        return {config.name: config.value for config in resource.configs}
+
+    return await _alter_all(broker, request, wanted)
 
 
 async def incremental_alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Change single settings of topics."""
+
+    def wanted(resource: Any) -> dict[str, str]:
+        return apply_changes(
+            broker.directory.topic(resource.resource_name).overrides,
+            ((config.name, config.config_operation, config.value) for config in resource.configs),
+            broker.directory.defaults,
+        )
+
+    return await _alter_all(broker, request, wanted)
+
+
+async def _alter_all(broker: "Broker", request: Any, wanted: Callable[[Any], dict[str, str]]) -> Fields:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
+        fault: HeadwaterError | None = None
         try:
-            topic = _alterable(broker, resource)
-            wanted = apply_changes(
-                topic.overrides,
-                ((config.name, config.config_operation, config.value) for config in resource.configs),
-                broker.directory.defaults,
-            )
-        except HeadwaterError as fault:
-            responses.append(_altered(resource, fault))
-            continue
-        responses.append(await _alter(broker, resource, wanted, request.validate_only))
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise Rejected("alter", resource.resource_name, "the request names it twice")
+            _check_alterable(broker, resource)
+            overrides = {name: value.strip() for name, value in wanted(resource).items()}
+            for name, value in overrides.items():
+                if name not in SETTINGS:
+                    raise InvalidConfig("alter", name, "no topic setting has this name")
+                SETTINGS[name].parse(value)
+            if not request.validate_only:
+                await broker.change_catalog(broker.directory.set_config, resource.resource_name, overrides)
+        except HeadwaterError as refused:
+            fault = refused
+        responses.append(_altered(resource, fault))
     return {"responses": responses}
+
+
+def _check_once(names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise Rejected("alter", name, "the request changes it twice")
 
 
 def apply_changes(
@@ -191,19 +237,17 @@ def apply_changes(
     {'cleanup.policy': 'delete,compact'}
     """
     changed = dict(overrides)
-    seen: set[str] = set()
+    changes = list(changes)
+    _check_once(name for name, _, _ in changes)
     for name, operation, value in changes:
-        if name in seen:
-            raise InvalidConfig("alter", name, "the request changes it twice")
-        seen.add(name)
-        setting = SETTINGS.get(name)
-        if setting is None:
-            raise InvalidConfig("alter", name, "no topic setting has this name")
         if operation == DELETE:
             changed.pop(name, None)
             continue
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfig("alter", name, "no topic setting has this name")
         if value is None:
-            raise InvalidConfig("alter", name, "there is no value to set")
+            raise Rejected("alter", name, "there is no value to set")
         if operation == SET:
             changed[name] = value
         elif operation in (APPEND, SUBTRACT) and setting.kind is Kind.LIST:
@@ -220,33 +264,20 @@ def apply_changes(
     return changed
 
 
-def _alterable(broker: "Broker", resource: Any) -> Any:
+def _check_alterable(broker: "Broker", resource: Any) -> None:
     if resource.resource_type != TOPIC:
-        raise _Fixed("alter", f"resource {resource.resource_name!r}", "only topics have settings that change")
-    return broker.directory.topic(resource.resource_name)
+        raise Fixed("alter", f"resource {resource.resource_name!r}", "only topics have settings that change")
+    if not resource.resource_name:
+        raise Rejected("alter", "all topics", "topics are altered one by one")
+    check_topic_name(resource.resource_name)
+    broker.directory.topic(resource.resource_name)
 
 
-class _Fixed(HeadwaterError):
+class Fixed(HeadwaterError):
     """Settings that are given when the broker starts."""
 
     kafka_code = ErrorCode.invalid_request
     next_step = "Give broker properties at start: headwater broker --set KEY=VALUE."
-
-
-async def _alter(
-    broker: "Broker", resource: Any, wanted: dict[str, str], validate_only: bool
-) -> dict[str, Any]:
-    try:
-        _alterable(broker, resource)
-        for name, value in wanted.items():
-            if name not in SETTINGS:
-                raise InvalidConfig("alter", name, "no topic setting has this name")
-            SETTINGS[name].parse(value)
-        if not validate_only:
-            await broker.change_catalog(broker.directory.set_config, resource.resource_name, wanted)
-    except HeadwaterError as fault:
-        return _altered(resource, fault)
-    return _altered(resource, None)
 
 
 def _altered(resource: Any, fault: HeadwaterError | None) -> dict[str, Any]:

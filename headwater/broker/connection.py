@@ -75,7 +75,6 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered: deque[Slot] = deque()
         self._queued: deque[bytes | memoryview] = deque()
         self._alone = False  # a request that has the connection to itself is under way
-        self._task: asyncio.Task[None] | None = None
         self._writing_paused = False
         self._reading_paused = False
         self._closing = False
@@ -94,8 +93,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self.broker.connections.discard(self)
-        if self._task is not None:
-            self._task.cancel()
         for callback in self.on_close:
             callback()
         self._queued.clear()
@@ -261,8 +258,11 @@ class Connection(asyncio.BufferedProtocol):
             self._alone = False
 
     def _have_alone(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` to its end, even when the client goes away: half of a request is worse than all."""
         self._alone = True
-        self._task = self.broker.loop.create_task(self._finish(work))
+        task = self.broker.loop.create_task(self._finish(work))
+        self.broker.requests.add(task)
+        task.add_done_callback(self.broker.requests.discard)
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -272,8 +272,6 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             logger.exception("closing %s: a request failed", self.host)
             self.close()
-        finally:
-            self._task = None
         self.release()
 
     async def _await(

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 NO_TOPIC_ID = uuid.UUID(int=0)
+LARGEST_PAGE = 2000  # partitions; Kafka's max.request.partition.size.limit
 
 
 async def metadata(broker: "Broker", request: Any, context: RequestContext) -> Fields | bytes:
     """The topics that were asked for, or all of them."""
     version = context.version
     everything = request.topics is None or (version == 0 and not request.topics)
-    asked = () if everything else tuple((t.name, getattr(t, "topic_id", None)) for t in request.topics)
+    asked = () if everything else tuple({(t.name, getattr(t, "topic_id", None)): 0 for t in request.topics})
     flags = (
         getattr(request, "include_cluster_authorized_operations", False),
         getattr(request, "include_topic_authorized_operations", False),
@@ -123,20 +124,24 @@ def _describe(broker: "Broker", topic: Topic, with_operations: bool) -> dict[str
 def describe_topic_partitions(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Topics page by page (KIP-966)."""
     names = sorted({topic.name for topic in request.topics}) or sorted(broker.directory.topics)
-    limit = min(max(request.response_partition_limit, 1), 2000)
+    limit = min(max(request.response_partition_limit, 1), LARGEST_PAGE)
     start = ("", 0)
     if request.cursor is not None:
-        start = (request.cursor.topic_name, max(request.cursor.partition_index, 0))
+        start = (request.cursor.topic_name, request.cursor.partition_index)
+        if start[1] < 0 or (request.topics and start[0] not in names):
+            refused = [_missing(topic.name, ErrorCode.invalid_request) for topic in request.topics]
+            return {"topics": refused, "next_cursor": None}
         names = [name for name in names if name >= start[0]]
     topics: list[dict[str, Any]] = []
     for name in names:
         topic = broker.directory.topics.get(name)
         if topic is None:
+            operations = {"topic_authorized_operations": TOPIC_OPERATIONS}
             try:
                 check_topic_name(name)
-                topics.append(_missing(name, ErrorCode.unknown_topic_or_partition))
-            except HeadwaterError as refused:
-                topics.append(_missing(name, error(refused.kafka_code)))
+                topics.append(_missing(name, ErrorCode.unknown_topic_or_partition) | operations)
+            except HeadwaterError as fault:
+                topics.append(_missing(name, error(fault.kafka_code)) | operations)
             continue
         if limit <= 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}

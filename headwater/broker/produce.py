@@ -37,8 +37,9 @@ KNOWS_ABORTABLE_FROM = 11
 ADDS_PARTITIONS_ITSELF_FROM = 12  # a batch joins its transaction without AddPartitionsToTxn
 
 # Records are looked into on compacted topics and on those with a codec of their own. A batch can hold a
-# hundred times what it weighs, so that anything but a small plain one is looked into in these threads.
-_checkers = ThreadPoolExecutor(2, "headwater-check")
+# hundred times what it weighs, so that anything but a small plain one is looked into in this thread. It is
+# one, so that only one batch at a time takes up the memory.
+_checker = ThreadPoolExecutor(1, "headwater-check")
 SMALL = 32 << 10
 
 Checked = tuple[Buffer, BatchHeader] | HeadwaterError
@@ -98,7 +99,7 @@ async def _prepare_then_produce(
         records = request.partitions[number].records
         assert records is not None
         prepared.checked[number] = await asyncio.wrap_future(
-            _checkers.submit(_check, records, log), loop=broker.loop
+            _checker.submit(_check, records, log), loop=broker.loop
         )
     _Produce(broker, context, request, slot, prepared).run()
 
@@ -107,7 +108,9 @@ def _check(records: memoryview, log: PartitionLog) -> Checked:
     try:
         return check_batch(records, log.config, now_ms(), log.name)
     except HeadwaterError as error:
-        return error
+        # Tracebacks hold frames, and these all that the batch was opened into.
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
 
 
 def _partitions_to_join(
@@ -196,8 +199,13 @@ class _Produce:
         if log is None:
             return
         now = now_ms()
+        checked = self.prepared.checked.get(number)
+        if isinstance(checked, HeadwaterError):
+            self._refuse_batch(item, log, checked)
+            return
         try:
-            batch, header = self._checked(number, item, log, now)
+            assert item.records is not None
+            batch, header = checked or check_batch(item.records, log.config, now, log.name)
             if not self._fits_request(item, log, header):
                 return
             appended = log.append(batch, header, now)
@@ -243,17 +251,6 @@ class _Produce:
             return log
         self._refuse(item, code, message)
         return None
-
-    def _checked(
-        self, number: int, item: ProducePartition, log: PartitionLog, now: int
-    ) -> tuple[Buffer, BatchHeader]:
-        checked = self.prepared.checked.get(number)
-        if checked is None:
-            assert item.records is not None
-            return check_batch(item.records, log.config, now, log.name)
-        if isinstance(checked, HeadwaterError):
-            raise checked
-        return checked
 
     def _fits_request(self, item: ProducePartition, log: PartitionLog, header: BatchHeader) -> bool:
         """Whether version and transaction of the request allow the batch; else the item is refused."""

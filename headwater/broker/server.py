@@ -6,7 +6,16 @@ import signal
 import sys
 from contextlib import suppress
 
-from headwater.broker import cluster, configs, group_apis, metadata, offsets, topics  # noqa: F401 (APIs)
+from headwater.broker import (  # noqa: F401 (they register their APIs)
+    cluster,
+    configs,
+    group_apis,
+    metadata,
+    offsets,
+    replicas,
+    security,
+    topics,
+)
 from headwater.broker.broker import Broker
 from headwater.broker.connection import Connection
 from headwater.broker.settings import BrokerSettings

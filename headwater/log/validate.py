@@ -4,6 +4,8 @@ Form, size, checksum and timestamps are read off the header; the records stay cl
 compact (every record needs a key) or that store another codec than the client's.
 """
 
+from itertools import islice
+
 from headwater.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedFormat
 from headwater.log.batch import (
     HEADER_SIZE,
@@ -17,9 +19,10 @@ from headwater.log.batch import (
 )
 from headwater.log.compression import CODECS, ZSTD
 from headwater.log.config import TopicConfig
-from headwater.log.records import check_keys, recompress
+from headwater.log.records import DECOMPRESSED_LIMIT, open_batch, recompress, spans
 
 MOST_FAULTS = 100  # records that an error names
+LARGEST_RATIO = 64  # of records to their batch: compressed text comes to 20, what is beyond is an attack
 
 
 def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -> tuple[Buffer, BatchHeader]:
@@ -69,15 +72,16 @@ def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidBatch("append to", subject, "an idempotent batch without sequence or epoch")
     if config.compact:
-        keyless = check_keys(batch)
+        opened = spans(*open_batch(batch, _largest(config)))
+        keyless = list(islice((number for number, span in enumerate(opened) if span[4] is None), MOST_FAULTS))
         if keyless:
             fault = InvalidBatch(
                 "append to", subject, f"record {keyless[0]} has no key, which a compacted topic needs"
             )
-            fault.records = tuple(keyless[:MOST_FAULTS])
+            fault.records = tuple(keyless)
             raise fault
     if config.codec != "producer" and header.codec != CODECS[config.codec]:
-        batch = recompress(batch, CODECS[config.codec], config.codec_level)
+        batch = recompress(batch, CODECS[config.codec], config.codec_level, _largest(config))
         header = read_header(batch)
         if header.size > config.max_message_bytes:
             raise BatchTooLarge(
@@ -97,6 +101,11 @@ def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -
     if header.base_timestamp >= 0 and now_ms - header.base_timestamp > config.before_max_ms:
         raise _bad_time(header, subject, f"timestamp {header.base_timestamp} is too far behind", now_ms)
     return batch, header
+
+
+def _largest(config: TopicConfig) -> int:
+    """What the records of one batch may come to when they are opened."""
+    return min(DECOMPRESSED_LIMIT, config.max_message_bytes * LARGEST_RATIO)
 
 
 def _bad_time(header: BatchHeader, subject: str, cause: str, now_ms: int) -> InvalidTimestamp:

@@ -41,6 +41,15 @@ DIVERGENCES: dict[str, dict[str, str]] = {
         "the same twice": "Kafka keeps the last of them; we answer each",
         "as a follower that is not one": "there are no followers: who asks is a client",
     },
+    "metadata_of_every_version": {
+        "* by neither": "Kafka stumbles (UNKNOWN_SERVER_ERROR) and leaves out the brokers",
+    },
+    "settings_of_a_topic": {
+        "client metrics": "there is no telemetry",
+    },
+    "settings_changed_one_by_one": {
+        "an unknown operation": "Kafka stumbles (UNKNOWN_SERVER_ERROR); we say INVALID_CONFIG",
+    },
     "fetch_sessions": {
         "a session of nothing": "it is not worth remembering",
     },

@@ -34,7 +34,22 @@ _TIMES = {
     "transaction_start_time_ms",
 }
 # Kafka answers some lists in the order of its hash tables.
-_ORDER_BY = ("name", "topic", "partition_index", "partition", "index", "producer_id", "resource_name")
+_ORDER_BY = (
+    "name",
+    "topic",
+    "partition_index",
+    "partition",
+    "index",
+    "producer_id",
+    "resource_type",
+    "resource_name",
+    "user",
+    "entity_type",
+    "entity_name",
+    "entity",
+    "key",
+    "mechanism",
+)
 _NODES = {"node_id", "leader_id", "controller_id", "broker_id"}
 
 
@@ -151,6 +166,12 @@ class Run:
         for kind in (0, 1):
             self.wait_for(lambda kind=kind: there_is(kind), "there is a coordinator")  # type: ignore[misc]
 
+    def node(self) -> int:
+        """The id of the one node."""
+        node = self.ask("metadata", 9, topics=[])["controller_id"]
+        assert isinstance(node, int)
+        return node
+
     def topic(self, base: str = "topic", partitions: int = 1, **configs: str) -> str:
         """A topic that takes writes."""
         name = self.name(base)
@@ -162,10 +183,11 @@ class Run:
             topics=[{"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": named}],
         )
         assert made["topics"][0]["error_code"] == "none", made
-        self.wait_for(lambda: self._is_writable(name, partitions), f"{name} takes writes")
+        self.wait_for(lambda: self.is_writable(name, partitions), f"{name} takes writes")
         return name
 
-    def _is_writable(self, name: str, partitions: int) -> bool:
+    def is_writable(self, name: str, partitions: int) -> bool:
+        """Whether the partitions have a leader."""
         asked = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
         answer = self.ask("list_offsets", 1, replica_id=-1, topics=[{"name": name, "partitions": asked}])
         return set(_errors(answer)) <= {"none"}
@@ -261,6 +283,8 @@ class Run:
                 items.sort(key=lambda item: [str(item.get(name)) for name in _ORDER_BY])
             return sorted(items) if key == "partitions" and all(isinstance(i, int) for i in items) else items
         if isinstance(value, uuid.UUID):
+            if not value.int:
+                return "(no id)"
             return self._topics.setdefault(value, f"topic id {len(self._topics) + 1}")
         if isinstance(value, bytes):
             return [self.same(batch) for batch in batches(value)] if key == "records" else value.hex()

@@ -1,8 +1,11 @@
 """All scripts, by name. Importing the modules registers them."""
 
 from tests.broker.conformance import (  # noqa: F401
+    administration,
+    cluster,
     producing,
     reading,
+    settings,
     transactions,
     transactions_implicit,
     transactions_offsets,
