@@ -31,7 +31,7 @@ def test_headwater_answers_as_kafka_was_seen_to(name: str, checked_headwater: He
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_kafka_answers_as_it_was_seen_to(name: str, kafka: ApacheKafka) -> None:
-    found = run_script(name, kafka.port)
+    found = run_script(name, kafka.port, is_patient=True)
     assert differences(read_seen(name), as_seen(found)) == []
 
 

@@ -11,7 +11,7 @@ from tests.support.servers import ApacheKafka
 def main(names: list[str]) -> None:
     with ApacheKafka() as server:
         for name in names or SCRIPTS:
-            write_seen(name, run_script(name, server.port))
+            write_seen(name, run_script(name, server.port, is_patient=True))
             print(name, flush=True)
 
 

@@ -1,6 +1,5 @@
 """The cluster, its coordinators, and what an administrator asks of a broker without security."""
 
-import time
 from typing import Any
 
 from tests.broker.conformance.script import Run, script
@@ -259,7 +258,7 @@ def quotas(run: Run) -> None:
             validate_only=only,
             entries=[{"entity": named, "ops": listed}],
         )
-        time.sleep(0.2)
+        run.pause()
 
     describe("nobody's", ("user", 0, name))
     alter("set", user, ("producer_byte_rate", 1024.0), ("request_percentage", 12.5))
@@ -322,7 +321,7 @@ def credentials(run: Run) -> None:
                 for user, mechanism, iterations in new
             ],
         )
-        time.sleep(0.2)
+        run.pause()
 
     describe("nobody's", name)
     describe("twice", name, name)

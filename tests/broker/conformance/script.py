@@ -64,6 +64,7 @@ class Run:
     """One run of a script against one broker."""
 
     port: int
+    is_patient: bool = False  # with a broker that tells before it is so
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -153,6 +154,11 @@ class Run:
             if time.monotonic() > deadline:
                 raise AssertionError(f"after {PATIENCE} s still not: {what}")
             time.sleep(0.02)
+
+    def pause(self) -> None:
+        """Let the broker take notice of a change: Kafka's answers when the controller has it."""
+        if self.is_patient:
+            time.sleep(0.4)
 
     # -- things that most scripts need ------------------------------------------------------------
 
@@ -391,9 +397,9 @@ def batch(
     )
 
 
-def run_script(name: str, port: int) -> list[dict[str, Any]]:
+def run_script(name: str, port: int, is_patient: bool = False) -> list[dict[str, Any]]:
     """Run the script of that name; its transcript."""
-    run = Run(port)
+    run = Run(port, is_patient)
     try:
         run.find_coordinators()
         SCRIPTS[name](run)

@@ -1,6 +1,5 @@
 """Settings of topics and of the broker: described, altered."""
 
-import time
 from typing import Any
 
 from tests.broker.conformance.script import Run, script
@@ -96,7 +95,7 @@ def settings_of_the_broker(run: Run) -> None:
 
 def described(run: Run, step: str, topic: str, *names: str) -> None:
     """The values of some settings of a topic, a little later: Kafka's broker hears of a change by and by."""
-    time.sleep(0.2)
+    run.pause()
     run.call(
         step,
         "describe_configs",
