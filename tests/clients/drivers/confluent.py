@@ -190,8 +190,7 @@ class Confluent(Driver):
                 raise KafkaException(errors[0])
             time.sleep(0.05)  # a transaction that holds offsets of the group has not ended yet
         return [
-            [one.topic, one.partition, one.offset if one.offset >= 0 else None, one.metadata or ""]
-            for one in found
+            [one.topic, one.partition, one.offset if one.offset >= 0 else None, _text(one)] for one in found
         ]
 
     # -- transactions ---------------------------------------------------------------------------------
@@ -291,6 +290,14 @@ class Confluent(Driver):
         self.leave()
         self.inbox = []
         self.transactional = None
+
+
+def _text(where: Any) -> str:
+    """The text of a commit. The library does not end it with a zero byte: what follows it may be anything."""
+    try:
+        return str(where.metadata or "")
+    except UnicodeDecodeError:
+        return ""
 
 
 def _send(producer: Any, topic: str, records: list[Json]) -> list[list[int]]:
