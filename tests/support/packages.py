@@ -13,6 +13,7 @@ import sys
 # program -> the Debian package that has it
 PROGRAMS = {
     "java": "default-jre-headless",
+    "javac": "default-jdk-headless",
     "mvn": "maven",
     "kcat": "kcat",
     "go": "golang",
