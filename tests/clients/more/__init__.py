@@ -1,1 +1,1 @@
-"""Clients in Go and JavaScript, for ``make test-clients``: they need toolchains and minutes of compiling."""
+"""Clients in Go and JavaScript, for ``make clients``: they need toolchains and minutes of compiling."""
