@@ -127,6 +127,8 @@ def _partitions_to_join(
         header = read_header(item.records)
         if not header.is_transactional or broker.is_internal(log.topic):
             continue
+        if log.producers.has_later_epoch(header):
+            continue  # it will be refused, and must not begin anything
         partition = (log.topic, log.partition)
         claimed = ProducerEpoch(header.producer_id, header.producer_epoch)
         if not broker.transactions.is_part(request.transactional_id, claimed, partition):

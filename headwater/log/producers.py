@@ -84,6 +84,11 @@ class Producers:
     def get(self, producer_id: int) -> Producer | None:
         return self._known.get(producer_id)
 
+    def has_later_epoch(self, header: BatchHeader) -> bool:
+        """Whether the partition knows the batch's producer by a later epoch."""
+        producer = self._known.get(header.producer_id)
+        return producer is not None and header.producer_epoch < producer.epoch
+
     # -- checks before an append ------------------------------------------------------------------
 
     def check(self, header: BatchHeader) -> WrittenBatch | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.conformance.divergences import DIVERGENCES, is_divergent
+from tests.broker.conformance.exhaustion import NAME as EXHAUSTION
 from tests.broker.conformance.script import differences, run_script
 from tests.broker.conformance.scripts import SCRIPTS
 from tests.broker.conformance.seen import FOLDER, as_seen, read_seen
@@ -44,4 +45,4 @@ def test_every_divergence_is_one() -> None:
 
 
 def test_every_transcript_has_a_script() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == set(SCRIPTS)
+    assert {path.stem for path in FOLDER.glob("*.json")} == {*SCRIPTS, EXHAUSTION}

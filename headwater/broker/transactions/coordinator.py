@@ -287,6 +287,8 @@ class TransactionCoordinator:
         client can be told that aborting is enough, rather than that it did something wrong.
         """
         subject = log.name
+        if log.producers.has_later_epoch(header):
+            return  # the log will say so
         state = self.state(transactional_id)
         if state is None or state.producer_id != header.producer_id:
             raise UnknownProducer(

@@ -2,6 +2,7 @@
 
 import sys
 
+from tests.broker.conformance.exhaustion import NAME, epochs_that_run_out
 from tests.broker.conformance.script import run_script
 from tests.broker.conformance.scripts import SCRIPTS
 from tests.broker.conformance.seen import write_seen
@@ -9,6 +10,7 @@ from tests.support.servers import ApacheKafka
 
 
 def main(names: list[str]) -> None:
+    SCRIPTS[NAME] = epochs_that_run_out
     with ApacheKafka() as server:
         for name in names or SCRIPTS:
             write_seen(name, run_script(name, server.port, is_patient=True))
