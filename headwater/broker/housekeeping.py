@@ -71,7 +71,10 @@ class Housekeeping:
             logger.info("%s starts at offset %d: %d segments left it", log.name, log.start_offset, count)
         if log.departed and not log.deleted:
             try:
-                await self._broker.loop.run_in_executor(self._broker.readers, remove_departed, log)
+                if not log.prepare_removal():
+                    await self._broker.durable(log)
+                if log.prepare_removal():
+                    await self._broker.loop.run_in_executor(self._broker.readers, remove_departed, log)
             except (HeadwaterError, OSError) as error:
                 logger.warning("retention of %s: %s", log.name, error)
         return count

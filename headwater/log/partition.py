@@ -85,6 +85,7 @@ class PartitionLog:
         self.recovery_offset = 0  # of the newest snapshot: a scan after a crash starts here
         self.cleaned_offset = 0  # compacted up to here
         self.swaps = 0  # of compacted segments: begun and, each counted as well, ended
+        self.before_removal: SyncWork | None = None  # has to be done before the files of these are removed:
         self.departed: list[Segment] = []  # that are no part of the log any more, but still have files
         self.uncleanable: str | None = None  # why compaction has given the partition up
         self.producers = Producers(f"{topic}-{partition}")
@@ -122,7 +123,9 @@ class PartitionLog:
         if not self.producers.has_transactions:
             return self.durable_offset
         unstable = self.producers.first_unstable(self.durable_offset)
-        return self.durable_offset if unstable is None else min(unstable, self.durable_offset)
+        if unstable is None:
+            return self.durable_offset
+        return min(max(unstable, self.start_offset), self.durable_offset)
 
     def set_segments(self, segments: tuple[Segment, ...]) -> None:
         """Swap the list of segments in one step: a reader sees the old or the new one."""
@@ -241,19 +244,19 @@ class PartitionLog:
         if self._since_checkpoint >= CHECKPOINT_BYTES:
             self._since_checkpoint = 0
             self._add_checkpoint(work)
+            if work.snapshot is not None:
+                self._unsynced_indexes = []
         return work
 
     def _add_checkpoint(self, work: SyncWork) -> None:
-        finished = [segment for segment in self._unsynced_indexes if not segment.retired]
+        work.finished_indexes = [segment for segment in self._unsynced_indexes if not segment.retired]
         try:
-            for segment in (*finished, self.active):
+            for segment in (*work.finished_indexes, self.active):
                 segment.write_indexes()
                 work.index_files += [self.files.get(path) for path in segment.index_paths()]
         except OSError:
             work.index_files.clear()
             return  # no room: the recovery point stays where it is
-        work.finished_indexes = finished
-        self._unsynced_indexes = []
         work.snapshot = self.producers.snapshot()
         work.snapshot_path = self.snapshot_path(self.next_offset)
         work.directory = self.directory
@@ -265,8 +268,9 @@ class PartitionLog:
         if work.snapshot is not None:
             self.recovery_offset = work.end_offset
             self._drop_old_snapshots()
-        else:
-            self._unsynced_indexes += work.finished_indexes
+        elif work.finished_indexes:
+            known = set(self._unsynced_indexes)
+            self._unsynced_indexes += [each for each in work.finished_indexes if each not in known]
         if work.end_offset > self.durable_offset:
             self.durable_offset = work.end_offset
             self.durable_place = work.end_place
@@ -496,6 +500,21 @@ class PartitionLog:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.forget(segment.path(suffix))
         self.departed += dropped
+
+    def prepare_removal(self) -> bool:
+        """Whether the files of departed segments may be removed now; else after the next sync.
+
+        What their producers have written must not be forgotten with them: a snapshot has to cover it.
+        """
+        if self.recovery_offset >= self.segments[0].base_offset:
+            return True
+        if self.is_dirty:
+            self._since_checkpoint = CHECKPOINT_BYTES
+            return False
+        work = SyncWork(self, self.next_offset, self._written_bytes, (self.active, self.active.size), [])
+        self._add_checkpoint(work)
+        self.before_removal = work
+        return True
 
     # -- finding by time --------------------------------------------------------------------------
 

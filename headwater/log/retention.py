@@ -15,6 +15,7 @@ from headwater.errors import StorageFailed
 from headwater.log.files import sync_directory
 from headwater.log.partition import PartitionLog
 from headwater.log.segment import SEGMENT_SUFFIXES, Segment
+from headwater.log.sync import finish_sync_work
 
 logger = logging.getLogger("headwater.log")
 
@@ -74,10 +75,15 @@ def _is_settled(log: PartitionLog, segment: Segment) -> bool:
 
 
 def remove_departed(log: PartitionLog) -> None:
-    """Delete the files of segments that have left the log, or archive them. Runs in any thread.
+    """Delete the files of segments that have left the log, or archive them. Runs in any thread, when
+    ``log.prepare_removal`` has said that they may go.
 
     Raises StorageFailed, at the end, for those that could not be archived; they are tried again.
     """
+    if log.before_removal is not None:
+        # Without room for the snapshot they go nevertheless: that makes room.
+        finish_sync_work(log.before_removal)
+        log.before_removal = None
     # The segment that follows may be new: it has to be found again before the others are gone, or after a
     # crash the partition would have forgotten how far its offsets have come.
     with contextlib.suppress(FileNotFoundError):

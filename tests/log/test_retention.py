@@ -36,6 +36,9 @@ def retain(log: PartitionLog, now: int = NOW) -> int:
     count = expired(log, now)
     if count:
         log.drop_segments(count)
+    if not log.prepare_removal():
+        log.sync()
+    assert log.prepare_removal()
     remove_departed(log)
     return count
 
@@ -158,6 +161,28 @@ def test_nothing_goes_that_is_not_settled(folder: Path) -> None:
     assert retain(log, later) == 2
     add(log, records("not durable"))
     assert retain(log, later) == 0
+
+
+def test_what_producers_wrote_in_them_is_known_after_a_kill(folder: Path) -> None:
+    for is_dirty in (False, True):
+        log = open_log(folder / f"{is_dirty}-0", retention_ms=-1)
+        add(log, records("a"), (1, 3, 0), transactional=True)
+        add(log, records("b"), (2, 0, 7))
+        log.sync()
+        assert log.snapshots() == []
+        log.move_start(2)
+        if is_dirty:
+            log.roll(NOW)
+            add(log, records("not durable"))
+            assert expired(log, NOW) == 1
+            log.drop_segments(1)
+            assert not log.prepare_removal()
+            assert Path(log.departed[0].log_path).exists()
+        retain(log)
+        log = reopen(log, clean=False, retention_ms=-1)
+        assert log.producers.open_transactions() == [(0, 1)]
+        assert log.last_stable_offset == 2
+        assert add(log, records("b"), (2, 0, 7)).duplicate
 
 
 # -- readers and crashes ---------------------------------------------------------------------------
