@@ -2,11 +2,16 @@
 
 import itertools
 import re
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.support.servers import ApacheKafka, Headwater
+
+# A runner in the background has SIGINT ignored, and its children inherit that; tests of Ctrl-C need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count(1)
 
