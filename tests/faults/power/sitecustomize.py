@@ -7,6 +7,7 @@ had said that it holds them when it does not.
 """
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ def _watch(journal: int) -> None:
         def sync(file: Any) -> None:
             descriptor = file if isinstance(file, int) else file.fileno()
             size = os.fstat(descriptor).st_size  # what is written during the sync may not be part of it
+            time.sleep(0.01)  # a slow disk, so that a cut finds something that is not synced
             real(descriptor)
             path = os.readlink(f"/proc/self/fd/{descriptor}")
             if not (_lie and path.endswith(_lie)):
