@@ -105,7 +105,7 @@ class _Partition:
         bases = [int(path.stem) for path in logs]
         self.first_offset = bases[0] if bases else 0
         expected = self.first_offset
-        for path, base_offset, end_offset in zip(logs, bases, (*bases[1:], LARGEST_OFFSET), strict=True):
+        for path, base_offset, end_offset in zip(logs, bases, (*bases[1:], LARGEST_OFFSET), strict=False):
             if base_offset > expected and not self.may_have_gaps:
                 message = f"offsets {expected} to {base_offset - 1} are missing before it"
                 yield Finding(path, 0, "offsets", message, WARNING)
@@ -176,6 +176,9 @@ class _Segment:
         while (entry := self.offsets.current()) is not None and entry[1] <= item.position:
             relative, position = entry
             is_right = (self.base_offset + relative, position) == (offset, item.position)
+            if not self.offsets.is_in_order():
+                yield self.offsets.wrong("is out of order")
+                return
             if not is_right and not self._is_damaged(position):
                 told = f"says offset {self.base_offset + relative} is at {position}, which it is not"
                 yield self.offsets.wrong(told)
@@ -183,7 +186,7 @@ class _Segment:
             self.offsets.next()
             if position == item.position:
                 self.since_index = 0
-        if self.since_index > 4 * INDEX_INTERVAL and not self.offsets.is_wrong and not self.is_last:
+        if self.since_index > INDEX_INTERVAL and not self.offsets.is_wrong and not self.is_last:
             yield self.offsets.wrong(f"is missing: nothing leads to offset {offset}")
         self.since_index += len(item.batch)
 
@@ -193,7 +196,10 @@ class _Segment:
             offset = self.base_offset + relative
             if offset > header.last_offset:
                 return
-            is_right = (offset, timestamp) == (header.last_offset, self.latest)
+            is_right = offset == header.last_offset and timestamp == header.max_timestamp == self.latest
+            if not self.times.is_in_order():
+                yield self.times.wrong("is out of order")
+                return
             if not is_right and not self.damage:
                 yield self.times.wrong(f"says nothing up to {offset} is later than {timestamp}: not so")
                 return
@@ -285,6 +291,13 @@ class _Entries:
 
     def next(self) -> None:
         self._number += 1
+
+    def is_in_order(self) -> bool:
+        """Whether both numbers of the current entry are larger than those before it."""
+        if not self._number:
+            return True
+        before, now = self._entries[self._number - 1], self._entries[self._number]
+        return before[0] < now[0] and before[1] < now[1]
 
     def last(self) -> tuple[int, int] | None:
         return self._entries[-1] if self._entries else None

@@ -56,6 +56,7 @@ LARGEST_PARTITION_COUNT = 10_000
 MANY = 4  # files, from which on syncing their file system is quicker
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_NAME = re.compile(r".+-\d+")
+_PARTITION_FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 
 
 @dataclass(slots=True)
@@ -237,9 +238,12 @@ class DataDirectory:
 
     def _report_strays(self) -> None:
         known = {log.name for log in self.partitions()}
-        for entry in os.scandir(self.path):
+        for entry in list(os.scandir(self.path)):
             if entry.is_dir() and entry.name not in known and _PARTITION_NAME.fullmatch(entry.name):
-                logger.warning("%s belongs to no topic of the catalog and is left alone", entry.path)
+                if _is_empty_partition(Path(entry.path)):  # of a creation that a crash undid
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    logger.warning("%s belongs to no topic of the catalog and is left alone", entry.path)
 
     def close(self) -> None:
         """Sync and close every partition, so that the next open needs no recovery."""
@@ -391,12 +395,12 @@ class DataDirectory:
 
     def _set_aside(self, path: Path) -> None:
         """A directory that belongs to no topic: of a creation that a crash undid, or somebody's data."""
-        if _has_records(path):
+        if _is_empty_partition(path):
+            shutil.rmtree(path)
+        else:
             target = Path(f"{path}.{uuid.uuid4().hex}-stray")
             os.rename(path, target)
             logger.warning("%s belonged to no topic of the catalog and is now %s", path, target.name)
-        else:
-            shutil.rmtree(path)
 
     def set_config(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace the topic's own settings."""
@@ -501,6 +505,11 @@ class DataDirectory:
 
 def _has_records(path: Path) -> bool:
     return any(log.stat().st_size for log in path.glob("*.log"))
+
+
+def _is_empty_partition(path: Path) -> bool:
+    """Whether there is nothing in the directory but files of a partition without records."""
+    return not _has_records(path) and all(_PARTITION_FILE.fullmatch(each.name) for each in path.iterdir())
 
 
 def kafka_uuid(value: uuid.UUID) -> str:

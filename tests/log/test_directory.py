@@ -1,0 +1,476 @@
+"""The data directory: topics that come, change and go, and what a crash at any step leaves of them."""
+
+import logging
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headwater.errors import (
+    DirectoryInUse,
+    DirectoryInvalid,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    TopicExists,
+    UnknownTopic,
+)
+from headwater.log.check import check_directory
+from headwater.log.directory import DataDirectory, check_topic_name, kafka_uuid
+from tests.log.crashes import crash_points
+from tests.log.logs import NOW, add, contents, fill, flip, producer_state, records, segment_file
+
+
+def killed(directory: DataDirectory) -> Path:
+    """Leave the directory as a kill does; where it is."""
+    os.close(directory._lock)
+    directory.files.close()
+    return directory.path
+
+
+def faults(path: Path) -> list[str]:
+    return [f"{each.path.name}: {each.kind}" for each in check_directory(path)]
+
+
+# -- opening ---------------------------------------------------------------------------------------
+
+
+def test_a_new_directory(folder: Path) -> None:
+    directory = DataDirectory(folder / "deep" / "data")
+    assert directory.topics == {}
+    assert len(directory.cluster_id) == 22
+    identity = (directory.cluster_id, directory.node_id)
+    directory.close()
+    again = DataDirectory(folder / "deep" / "data")
+    assert (again.cluster_id, again.node_id) == identity
+    again.close()
+    assert faults(folder / "deep" / "data") == []
+
+
+def test_only_one_process_has_it(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    with pytest.raises(DirectoryInUse, match="another process has it open"):
+        DataDirectory(folder)
+    code = "import sys; from pathlib import Path; from headwater.log.directory import DataDirectory; "
+    code += "DataDirectory(Path(sys.argv[1]))"
+    other = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
+    assert "DirectoryInUse" in other.stderr
+    directory.close()
+    DataDirectory(folder).close()
+
+
+def test_a_directory_that_cannot_be_one(folder: Path) -> None:
+    (folder / "file").write_text("")
+    with pytest.raises(DirectoryInvalid):
+        DataDirectory(folder / "file")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("catalog.json", b"{"),
+        ("catalog.json", b"[1]"),
+        ("catalog.json", b'{"version": 99}'),
+        ("checkpoint.json", b"garbage"),
+        ("checkpoint.json", b'{"t-0": 5}'),
+        ("checkpoint.json", b'{"t-0": [1, 2, 3, 4, 5, 6, 7]}'),
+        ("meta.properties", b"cluster.id=abc\nnode.id=many\n"),
+    ],
+)
+def test_a_spoilt_file_is_named_and_the_lock_released(folder: Path, name: str, content: bytes) -> None:
+    directory = DataDirectory(folder)
+    directory.create_topic("t", 1)
+    directory.close()
+    good = (folder / name).read_bytes()
+    (folder / name).write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(DirectoryInvalid, match=str(folder)):
+            DataDirectory(folder)
+    (folder / name).write_bytes(good)
+    DataDirectory(folder).close()
+
+
+def test_without_a_catalog_records_are_not_thrown_away(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    fill(directory.create_topic("t", 1).partitions[0], 3)
+    directory.close()
+    (folder / "catalog.json").rename(folder / "saved")
+    with pytest.raises(DirectoryInvalid, match=r"catalog.json is missing, though t-0 has records"):
+        DataDirectory(folder)
+    (folder / "saved").rename(folder / "catalog.json")
+    directory = DataDirectory(folder)
+    assert len(contents(directory.topics["t"].partitions[0])) == 3
+    directory.close()
+
+
+def test_without_a_checkpoint_the_logs_are_recovered(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    log = directory.create_topic("t", 1).partitions[0]
+    add(log, records("a"), (1, 0, 0))
+    log.sync()
+    directory.close()
+    (folder / "checkpoint.json").unlink()
+    directory = DataDirectory(folder)
+    log = directory.topics["t"].partitions[0]
+    assert (log.next_offset, len(log.producers)) == (1, 1)
+    directory.close()
+
+
+def test_a_missing_partition_is_made_again_and_told_of(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = DataDirectory(folder)
+    for log in directory.create_topic("t", 2).partitions:
+        fill(log, 4)
+    directory.close()
+    shutil.rmtree(folder / "t-1")
+    assert faults(folder) == ["t-1: missing"]
+    with caplog.at_level(logging.ERROR):
+        directory = DataDirectory(folder)
+    assert "t-1 was missing; it is made again, empty, and goes on at offset 4" in caplog.text
+    logs = directory.topics["t"].partitions
+    assert [(log.start_offset, log.next_offset) for log in logs] == [(0, 4), (4, 4)]
+    fill(logs[1], 1)
+    directory.close()
+    assert faults(folder) == []
+
+
+def test_many_partitions_with_few_files_open(folder: Path) -> None:
+    """More partitions than the process may open files, closed, killed and closed again."""
+    directory = DataDirectory(folder, open_files=8)
+    for log in directory.create_topic("t", 60).partitions:
+        add(log, records("a"), (1, 0, 0))
+        log.roll(NOW)
+        add(log, records("b"), (1, 0, 1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 30, hard))
+    try:
+        for is_clean in (True, False, False, True):
+            if is_clean:
+                directory.close()
+            else:
+                for log in directory.partitions():
+                    log.sync()
+                killed(directory)
+            directory = DataDirectory(folder, open_files=8)
+            for log in directory.partitions():
+                assert log.failure is None
+                assert log.next_offset == 2
+        directory.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert faults(folder) == []
+
+
+@pytest.mark.parametrize("partitions", [1, 10], ids=["few", "many"])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "killed"])
+def test_everything_is_there_again(folder: Path, partitions: int, is_clean: bool) -> None:
+    directory = DataDirectory(folder)
+    topic = directory.create_topic("t", partitions, {"segment.bytes": "500"})
+    for number, log in enumerate(topic.partitions):
+        fill(log, 20)
+        add(log, records("x"), (number, 0, 0), transactional=True)
+        log.sync()
+        log.move_start(3)
+    directory.checkpoint()
+    before = [(log.name, contents(log), producer_state(log)) for log in directory.partitions()]
+    for _ in range(3):
+        if is_clean:
+            directory.close()
+        else:
+            killed(directory)
+        directory = DataDirectory(folder)
+        after = [(log.name, contents(log), producer_state(log)) for log in directory.partitions()]
+        assert after == before
+        assert directory.topics["t"].topic_id == topic.topic_id
+        assert [log.last_stable_offset for log in directory.partitions()] == [20] * partitions
+        assert all(not log.needs_sync for log in directory.partitions())
+    directory.close()
+    assert faults(folder) == []
+
+
+def test_a_failed_partition_is_not_marked_as_closed(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    log = directory.create_topic("t", 1).partitions[0]
+    fill(log, 2)
+    log.sync_failed(OSError(5, "Input/output error"))
+    directory.close()
+    assert orjson.loads((folder / "checkpoint.json").read_bytes())["t-0"][2:] == [-1, -1, -1]
+    directory = DataDirectory(folder)
+    assert directory.topics["t"].partitions[0].failure is None
+    directory.close()
+
+
+def test_the_marks_of_a_clean_shutdown_are_gone_once_it_is_open(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    directory.create_topic("t", 1)
+    directory.close()
+    assert orjson.loads((folder / "checkpoint.json").read_bytes())["t-0"][2] == 0
+    killed(DataDirectory(folder))
+    assert orjson.loads((folder / "checkpoint.json").read_bytes())["t-0"][2] == -1
+
+
+def test_damage_survives_every_way_of_opening(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    log = directory.create_topic("t", 1).partitions[0]
+    fill(log, 9)
+    path = segment_file(log)
+    flip(path, 300)
+    directory.close()
+    for _ in range(3):
+        assert faults(folder) == [f"{path.name}: damage"]
+        killed(DataDirectory(folder))
+        DataDirectory(folder).close()
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "a\n"])
+def test_names_that_kafka_does_not_take(name: str) -> None:
+    with pytest.raises(InvalidTopic):
+        check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "...", "A.b_c-9", "x" * 249])
+def test_names_that_it_takes(name: str) -> None:
+    check_topic_name(name)
+
+
+def test_topics_are_made_once(folder: Path) -> None:
+    directory = DataDirectory(folder, {"retention.ms": "77"})
+    topic = directory.create_topic("a.b", 3, {"segment.bytes": "1000"})
+    assert [log.name for log in topic.partitions] == ["a.b-0", "a.b-1", "a.b-2"]
+    assert (topic.config.retention_ms, topic.config.segment_bytes) == (77, 1000)
+    assert directory.topic_by_id(topic.topic_id) is topic
+    assert directory.topic_by_id(uuid.uuid4()) is None
+    assert directory.topic_by_id(None) is None
+    with pytest.raises(TopicExists):
+        directory.create_topic("a.b", 1)
+    with pytest.raises(InvalidTopic, match=r"collides with a\.b"):
+        directory.create_topic("a_b", 1)
+    for count in (0, -1, 10_001):
+        with pytest.raises(InvalidPartitions):
+            directory.create_topic("c", count)
+    for settings in ({"retention.ms": "soon"}, {"no.such": "1"}):
+        with pytest.raises(InvalidConfig):
+            directory.create_topic("c", 1, settings)
+    with pytest.raises(UnknownTopic):
+        directory.topic("c")
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["a.b-0", "a.b-1", "a.b-2"]
+    directory.close()
+
+
+def test_partitions_are_added_and_never_taken_away(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    directory.create_topic("t", 2)
+    added = directory.add_partitions("t", 4)
+    assert [log.name for log in added] == ["t-2", "t-3"]
+    for total in (4, 3, 0, 10_001):
+        with pytest.raises(InvalidPartitions):
+            directory.add_partitions("t", total)
+    killed(directory)
+    directory = DataDirectory(folder)
+    assert len(directory.topics["t"].partitions) == 4
+    directory.close()
+
+
+def test_settings_reach_the_partitions_and_stay(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    topic = directory.create_topic("t", 2, {"retention.ms": "1"})
+    directory.set_config("t", {"cleanup.policy": "compact"})
+    for log in topic.partitions:
+        assert log.config.compact and log.config.retention_ms == 604_800_000
+    with pytest.raises(InvalidConfig):
+        directory.set_config("t", {"retention.ms": "x"})
+    killed(directory)
+    directory = DataDirectory(folder)
+    assert directory.topics["t"].overrides == {"cleanup.policy": "compact"}
+    directory.close()
+
+
+def test_the_data_directory_is_no_archive(folder: Path) -> None:
+    """Segments that retention moved there would be part of the log again."""
+    directory = DataDirectory(folder)
+    directory.create_topic("t", 1)
+    for settings in ({"headwater.archive.dir": str(folder)}, {"headwater.archive.dir": f"{folder}/x/.."}):
+        with pytest.raises(InvalidConfig, match="the data directory itself"):
+            directory.create_topic("u", 1, settings)
+        with pytest.raises(InvalidConfig):
+            directory.set_config("t", settings)
+    directory.close()
+
+
+def test_a_deleted_topic_is_gone_and_a_new_one_of_its_name_is_empty(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    old = directory.create_topic("t", 2)
+    fill(old.partitions[0], 5)
+    paths = directory.delete_topic("t")
+    assert len(paths) == 2
+    assert "t" not in directory.topics and directory.topic_by_id(old.topic_id) is None
+    new = directory.create_topic("t", 1)
+    assert new.topic_id != old.topic_id
+    fill(new.partitions[0], 2)
+    with pytest.raises(UnknownTopic):
+        old.partitions[0].read(0, 100, 5)
+    with pytest.raises(UnknownTopic):
+        add(old.partitions[0], records("x"))
+    directory.remove(paths)
+    for again in (directory, None):
+        if again is None:
+            killed(directory)
+            directory = DataDirectory(folder)
+        assert len(contents(directory.topics["t"].partitions[0])) == 2
+    directory.close()
+    assert faults(folder) == []
+
+
+def test_deletions_are_not_remembered_for_ever(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    for _ in range(5):
+        directory.create_topic("t", 1)
+        directory.remove(directory.delete_topic("t"))
+    directory.create_topic("t", 1)
+    assert orjson.loads((folder / "catalog.json").read_bytes())["deleting"] == {}
+    directory.close()
+
+
+# -- crashes ---------------------------------------------------------------------------------------
+
+
+def prepared(folder: Path) -> DataDirectory:
+    directory = DataDirectory(folder / "data")
+    fill(directory.create_topic("other", 1).partitions[0], 3)
+    return directory
+
+
+def check_copies(copies: list[Path], expected: set[int | None], topic: str = "t") -> list[int | None]:
+    """The number of partitions that the topic has in each copy, None where there is no such topic."""
+    seen: list[int | None] = []
+    for copy in copies:
+        directory = DataDirectory(copy)
+        found = directory.topics.get(topic)
+        seen.append(None if found is None else len(found.partitions))
+        assert len(contents(directory.topics["other"].partitions[0])) == 3
+        if found is None:
+            made = directory.create_topic(topic, 2)
+            assert contents(made.partitions[0]) == []
+            fill(made.partitions[0], 1)
+        killed(directory)
+        directory = DataDirectory(copy)
+        assert topic in directory.topics
+        directory.close()
+        assert faults(copy) == [], copy
+        assert not list(copy.glob("*-stray")) and not list(copy.glob("*-delete"))
+    assert set(seen) == expected
+    return seen
+
+
+def test_a_crash_at_every_step_of_a_creation(folder: Path) -> None:
+    directory = prepared(folder)
+    with crash_points(directory.path, folder / "copies") as copies:
+        directory.create_topic("t", 3)
+    killed(directory)
+    assert len(copies) > 5
+    seen = check_copies(copies, {None, 3})
+    assert seen == sorted(seen, key=lambda count: count or 0), "once it is there, it stays"
+
+
+def test_a_crash_at_every_step_of_adding_partitions(folder: Path) -> None:
+    directory = prepared(folder)
+    directory.create_topic("t", 2)
+    with crash_points(directory.path, folder / "copies") as copies:
+        directory.add_partitions("t", 4)
+    killed(directory)
+    for copy in copies:
+        # What is left of the partitions that were not added is found, and made anew when they are.
+        again = DataDirectory(copy)
+        if len(again.topics["t"].partitions) == 2:
+            again.add_partitions("t", 4)
+        assert len(again.topics["t"].partitions) == 4
+        again.close()
+        assert faults(copy) == []
+
+
+def test_a_crash_at_every_step_of_a_deletion(folder: Path) -> None:
+    directory = prepared(folder)
+    for log in directory.create_topic("t", 3).partitions:
+        fill(log, 2)
+    with crash_points(directory.path, folder / "copies") as copies:
+        directory.remove(directory.delete_topic("t"))
+    killed(directory)
+    assert len(copies) > 10
+    seen = check_copies(copies, {None, 3})
+    assert seen == sorted(seen, key=lambda count: -(count or 0)), "once it is gone, it stays gone"
+
+
+def test_a_crash_at_every_step_of_closing_and_opening(folder: Path) -> None:
+    directory = prepared(folder)
+    for log in directory.create_topic("t", 2).partitions:
+        fill(log, 2)
+        add(log, records("x"), (1, 0, 0))
+        log.sync()
+    with crash_points(directory.path, folder / "copies") as copies:
+        directory.close()
+        directory = DataDirectory(directory.path)
+    killed(directory)
+    assert len(copies) > 10
+    for copy in copies:
+        directory = DataDirectory(copy)
+        for log in directory.topics["t"].partitions:
+            assert log.next_offset == 3
+            assert add(log, records("x"), (1, 0, 0)).duplicate
+        directory.close()
+        assert faults(copy) == []
+
+
+def test_somebody_elses_directory_is_set_aside_not_overwritten(folder: Path) -> None:
+    directory = prepared(folder)
+    stray = DataDirectory(folder / "another")
+    fill(stray.create_topic("t", 1).partitions[0], 7)
+    stray.close()
+    shutil.copytree(folder / "another" / "t-0", directory.path / "t-0")
+    topic = directory.create_topic("t", 1)
+    assert contents(topic.partitions[0]) == []
+    (aside,) = directory.path.glob("t-0.*-stray")
+    assert (aside / f"{0:020d}.log").stat().st_size > 0
+    directory.close()
+
+
+def test_what_is_not_ours_is_never_removed(folder: Path) -> None:
+    directory = prepared(folder)
+    for name in ("notes-1", "t-0"):
+        (directory.path / name).mkdir()
+        (directory.path / name / "todo.txt").write_text("important")
+    (directory.path / "empty-1").mkdir()
+    directory.close()
+    directory = DataDirectory(directory.path)
+    directory.create_topic("t", 1)
+    assert (directory.path / "notes-1" / "todo.txt").exists()
+    (aside,) = directory.path.glob("t-0.*-stray")
+    assert (aside / "todo.txt").exists()
+    assert not (directory.path / "empty-1").exists()
+    directory.close()
+
+
+def test_topics_come_and_go_while_another_thread_looks_at_all_partitions(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    for number in range(5):
+        directory.create_topic(f"t{number}", 1)
+    walk = iter(directory.partitions())
+    seen = [next(walk).name]
+    directory.create_topic("new", 1)
+    directory.delete_topic("t4")
+    seen += [log.name for log in walk]
+    assert len(seen) == 5
+    directory.close()
+
+
+def test_ids_as_kafka_prints_them() -> None:
+    assert kafka_uuid(uuid.UUID(int=(1 << 128) - 1)) == "_____________________w"
