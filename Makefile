@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check clients faults fuzz bench-log demo clean
+.PHONY: help setup test test-dependencies lint check commands clients faults fuzz bench-log demo clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -54,6 +54,9 @@ clients: test-dependencies ## Clients in Go and JavaScript besides those of make
 	HEADWATER_TEST_CLIENTS=more $(BIN)/python -m pytest tests/clients/test_produce.py tests/clients/test_groups.py \
 		tests/clients/test_static_members.py tests/clients/test_transactions.py tests/clients/test_offsets.py \
 		tests/clients/test_admin.py
+
+commands: test-dependencies ## Every case of the command line and the client against both brokers
+	HEADWATER_TEST_SERVERS=both $(BIN)/python -m pytest tests/cli tests/client
 
 faults: test-dependencies ## 200 kills of a broker under load (HEADWATER_KILLS)
 	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --timeout 7200 -s

@@ -1,6 +1,7 @@
 """Fixtures that all tests share: one broker of ours and one Apache Kafka, started when first asked for."""
 
 import itertools
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -45,3 +46,14 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
 def topic(unique: Callable[[str], str]) -> str:
     """The name of a topic that no other test uses; it is not created."""
     return unique("topic")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Commands and client run against both brokers; each case of a test of many only in ``make commands``."""
+    if os.environ.get("HEADWATER_TEST_SERVERS") == "both":
+        return
+    rooms = ("tests/cli/", "tests/client/")
+    left_out = [item for item in items if item.nodeid.startswith(rooms) and "[kafka-" in item.nodeid]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
