@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headwater.broker.answers import breathe, encoded
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, error
@@ -25,33 +26,43 @@ IN_LONGER_UNITS = frozenset({"retention.ms", "segment.ms", "segment.jitter.ms", 
 # -- describing ----------------------------------------------------------------------------------------
 
 
-def describe_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+async def describe_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields | bytes:
     """The settings in force, where each comes from, and what it would be otherwise."""
+    known: dict[tuple[int, str, Any], dict[str, Any]] = {}  # a request may ask for one resource many times
     results = []
-    for resource in request.resources:
-        result: dict[str, Any] = {
-            "error_code": ErrorCode.none,
-            "error_message": None,
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-            "configs": (),
-        }
-        try:
-            configs = _describe(broker, resource.resource_type, resource.resource_name)
-            wanted = resource.configuration_keys
-            # An empty list means all of them, too: old clients send it for null.
-            if wanted:
-                configs = [config for config in configs if config["name"] in wanted]
-            for config in configs:
-                if not getattr(request, "include_synonyms", False):
-                    config["synonyms"] = ()
-                if not getattr(request, "include_documentation", False):
-                    config["documentation"] = None
-            result["configs"] = configs
-        except HeadwaterError as fault:
-            result |= {"error_code": error(fault.kafka_code), "error_message": str(fault)}
-        results.append(result)
-    return {"results": results}
+    entries = 0
+    for number, resource in enumerate(request.resources):
+        key = (resource.resource_type, resource.resource_name, resource.configuration_keys)
+        if key not in known:
+            known[key] = _described(broker, resource, request)
+        results.append(known[key])
+        entries += len(known[key]["configs"])
+        await breathe(number)
+    return await encoded(broker, context, {"results": results}, entries)
+
+
+def _described(broker: "Broker", resource: Any, request: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": (),
+    }
+    try:
+        configs = _describe(broker, resource.resource_type, resource.resource_name)
+    except HeadwaterError as fault:
+        return result | {"error_code": error(fault.kafka_code), "error_message": str(fault)}
+    # An empty list means all of them, too: old clients send it for null.
+    wanted = set(resource.configuration_keys or ())
+    if wanted:
+        configs = [config for config in configs if config["name"] in wanted]
+    for config in configs:
+        if not getattr(request, "include_synonyms", False):
+            config["synonyms"] = ()
+        if not getattr(request, "include_documentation", False):
+            config["documentation"] = None
+    return result | {"configs": configs}
 
 
 def _describe(broker: "Broker", kind: int, name: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from headwater.broker.answers import LARGE, breathe, encoded
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, encode_response, error
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 NO_TOPIC_ID = uuid.UUID(int=0)
+MOST_CREATED = 100  # topics that one request can make by naming them
 LARGEST_PAGE = 2000  # partitions; Kafka's max.request.partition.size.limit
 
 
@@ -42,8 +44,14 @@ async def metadata(broker: "Broker", request: Any, context: RequestContext) -> F
         may_create = broker.settings.auto_create_topics and getattr(
             request, "allow_auto_topic_creation", True
         )
-        topics = [await _find(broker, name, topic_id, may_create, flags[1]) for name, topic_id in asked]
-        complete = all(topic["error_code"] == 0 for topic in topics)
+        left = MOST_CREATED if may_create else 0
+        topics = []
+        for number, (name, topic_id) in enumerate(asked):
+            await breathe(number)
+            found, created = await _find(broker, name, topic_id, may_create, left > 0, flags[1])
+            left -= created
+            topics.append(found)
+        complete = len(asked) < LARGE and all(topic["error_code"] == 0 for topic in topics)
     generation = broker.generation
     fields = {
         "brokers": [
@@ -54,39 +62,48 @@ async def metadata(broker: "Broker", request: Any, context: RequestContext) -> F
         "topics": topics,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if flags[0] else NOT_ASKED,
     }
-    response = encode_response(context.api_key, version, context.correlation_id, fields)
+    entries = sum(len(topic["partitions"]) + 1 for topic in topics)
+    answer = await encoded(broker, context, fields, entries)
+    if isinstance(answer, bytes):
+        response = answer
+    else:
+        response = encode_response(context.api_key, version, context.correlation_id, fields)
     if complete and generation == broker.generation:
         broker.metadata_cache.put(key, response)
     return response
 
 
 async def _find(
-    broker: "Broker", name: str | None, topic_id: uuid.UUID | None, may_create: bool, with_operations: bool
-) -> dict[str, Any]:
+    broker: "Broker",
+    name: str | None,
+    topic_id: uuid.UUID | None,
+    may_create: bool,
+    has_room: bool,
+    with_operations: bool,
+) -> tuple[dict[str, Any], bool]:
+    """A topic's description, and whether it was made for this."""
     if topic_id is not None and topic_id != NO_TOPIC_ID:
         topic = broker.directory.topic_by_id(topic_id)
-        if topic is None:
-            return {
-                "error_code": ErrorCode.unknown_topic_id,
-                "name": None,
-                "topic_id": topic_id,
-                "partitions": (),
-            }
-        return _describe(broker, topic, with_operations)
+        if topic is not None:
+            return _describe(broker, topic, with_operations), False
+        unknown = {"error_code": ErrorCode.unknown_topic_id, "name": name, "topic_id": topic_id}
+        return unknown | {"partitions": ()}, False
     name = name or ""
     topic = broker.directory.topics.get(name)
     if topic is not None:
-        return _describe(broker, topic, with_operations)
+        return _describe(broker, topic, with_operations), False
     try:
         check_topic_name(name)
         if not may_create or broker.is_internal(name):
-            return _missing(name, ErrorCode.unknown_topic_or_partition)
+            return _missing(name, ErrorCode.unknown_topic_or_partition), False
+        if not has_room:  # the client will ask again
+            return _missing(name, ErrorCode.leader_not_available), False
         topic = await broker.create_topic(name, broker.settings.default_partitions, {})
     except TopicExists:  # made by another request in the meantime
         topic = broker.directory.topic(name)
     except HeadwaterError as refused:
-        return _missing(name, error(refused.kafka_code))
-    return _describe(broker, topic, with_operations)
+        return _missing(name, error(refused.kafka_code)), False
+    return _describe(broker, topic, with_operations), True
 
 
 def _refused(name: str | None, topic_id: uuid.UUID | None) -> dict[str, Any]:

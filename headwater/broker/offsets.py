@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from headwater.broker.answers import breathe, encoded
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, error
@@ -20,7 +21,7 @@ LEADER_EPOCH, NO_EPOCH = 0, -1  # there has been one leader ever
 NOWHERE = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-async def list_offsets(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+async def list_offsets(broker: "Broker", request: Any, context: RequestContext) -> Fields | bytes:
     """Offsets by name (earliest, latest, latest in time) or by timestamp."""
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     asked = Counter(
@@ -29,13 +30,14 @@ async def list_offsets(broker: "Broker", request: Any, context: RequestContext) 
     topics = []
     for topic in request.topics:
         partitions = {}
-        for item in topic.partitions:
+        for number, item in enumerate(topic.partitions):
+            await breathe(number)
             found = {"error_code": ErrorCode.invalid_request, **NOWHERE}
             if asked[topic.name, item.partition_index] == 1:
                 found = await _list(broker, topic.name, item, committed, context.version)
             partitions[item.partition_index] = {"partition_index": item.partition_index, **found}
         topics.append({"name": topic.name, "partitions": tuple(partitions.values())})
-    return {"topics": topics}
+    return await encoded(broker, context, {"topics": topics}, len(asked))
 
 
 async def _list(

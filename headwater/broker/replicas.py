@@ -3,6 +3,7 @@
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from headwater.broker.answers import encoded
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields
@@ -16,12 +17,12 @@ PREFERRED, UNCLEAN = 0, 1
 # -- directories -----------------------------------------------------------------------------------------
 
 
-def describe_log_dirs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
+async def describe_log_dirs(broker: "Broker", request: Any, context: RequestContext) -> Fields | bytes:
     """The data directory and the size of what is in it."""
     wanted = None
     if request.topics is not None:
         wanted = {topic.topic: set(topic.partitions) for topic in request.topics}
-    topics = []
+    topics: list[dict[str, Any]] = []
     for topic in broker.directory.topics.values():
         if wanted is not None and topic.name not in wanted:
             continue
@@ -38,18 +39,15 @@ def describe_log_dirs(broker: "Broker", request: Any, context: RequestContext) -
         if partitions:
             topics.append({"name": topic.name, "partitions": partitions})
     usage = shutil.disk_usage(broker.directory.path)
-    return {
+    result = {
         "error_code": ErrorCode.none,
-        "results": [
-            {
-                "error_code": ErrorCode.none,
-                "log_dir": _data_directory(broker),
-                "topics": topics,
-                "total_bytes": usage.total,
-                "usable_bytes": usage.free,
-            }
-        ],
+        "log_dir": _data_directory(broker),
+        "topics": topics,
+        "total_bytes": usage.total,
+        "usable_bytes": usage.free,
     }
+    entries = sum(len(topic["partitions"]) for topic in topics)
+    return await encoded(broker, context, {"error_code": ErrorCode.none, "results": [result]}, entries)
 
 
 def _data_directory(broker: "Broker") -> str:
