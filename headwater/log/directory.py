@@ -18,7 +18,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ from headwater.log.files import (
     sync_directory,
     sync_file_system,
 )
-from headwater.log.partition import PartitionLog
+from headwater.log.partition import CHECKPOINT_BYTES, PartitionLog
 from headwater.log.recovery import Checkpoint, open_partition
 from headwater.log.segment import storage_error
 from headwater.log.sync import SyncWork, write_snapshot
@@ -54,6 +54,8 @@ logger = logging.getLogger("headwater.log")
 CATALOG_VERSION = 1
 LARGEST_PARTITION_COUNT = 10_000
 MANY = 4  # files, from which on syncing their file system is quicker
+READ_AGAIN = 256 << 20  # about so much of all partitions together has to be read again after a crash,
+READ_AGAIN_EACH = 256 << 10  # or so much of each, if that is more
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_NAME = re.compile(r".+-\d+")
 _PARTITION_FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
@@ -169,7 +171,8 @@ class DataDirectory:
         for name, entry in catalog.get("topics", {}).items():
             topic = Topic(name, uuid.UUID(entry["id"]), entry["config"], self._config(entry["config"]))
             topic.partitions = self._open_all(topic, entry["partitions"])
-            self._add(topic)
+            self.topics[name] = self._by_id[topic.topic_id] = topic
+        self._spread_snapshots()
         self._sync_recovered()
         try:
             self._remove_deleted()
@@ -235,6 +238,14 @@ class DataDirectory:
     def _add(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self._spread_snapshots()
+
+    def _spread_snapshots(self) -> None:
+        """The more partitions there are, the less of each may have to be read again after a crash."""
+        logs = list(self.partitions())
+        interval = min(max(READ_AGAIN // max(len(logs), 1), READ_AGAIN_EACH), CHECKPOINT_BYTES)
+        for log in logs:
+            log.snapshot_interval = interval
 
     def _report_strays(self) -> None:
         known = {log.name for log in self.partitions()}
@@ -310,8 +321,7 @@ class DataDirectory:
                 pass  # the files will say which of them it was
         for log in recovered:
             try:
-                log.sync()
-                log.recovery_synced()
+                log.sync_recovered()
             except OSError as error:
                 log.sync_failed(error)
 
@@ -369,6 +379,7 @@ class DataDirectory:
             )
         made = self._make_partitions(topic, total, replace(topic))
         topic.partitions.extend(made)
+        self._spread_snapshots()
         return made
 
     def _make_partitions(self, topic: Topic, total: int, future: Topic) -> list[PartitionLog]:
@@ -495,7 +506,10 @@ class DataDirectory:
                 log.active.base_offset if is_clean else -1,
                 log.active.size if is_clean else -1,
             )
-        content = {name: list(astuple(each)) for name, each in checkpoints.items()}
+        content = {
+            name: [each.start_offset, each.cleaned_offset, each.clean_end, each.clean_base, each.clean_size]
+            for name, each in checkpoints.items()
+        }
         try:
             replace_file(self.path / "checkpoint.json", orjson.dumps(content))
         except OSError as error:

@@ -11,7 +11,9 @@ A record is shown to readers once it is durable, so that nothing a reader has se
 methods are called from one thread, except ``read``, ``find_time`` and ``find_latest_time``, which run in any.
 """
 
+import contextlib
 import logging
+import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -28,7 +30,7 @@ from headwater.errors import (
 )
 from headwater.log.batch import BatchHeader, Buffer, placed_prefix, read_header
 from headwater.log.config import TopicConfig
-from headwater.log.files import OpenFiles
+from headwater.log.files import OpenFiles, sync_directory
 from headwater.log.index import AbortedTransaction
 from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, find_by_timestamp, max_timestamp_record, read_control
@@ -48,6 +50,7 @@ logger = logging.getLogger("headwater.log")
 
 CHECKPOINT_BYTES = 64 << 20  # a crash makes recovery read at most about this much of a partition again
 BATCH_COST = 8192  # reading a batch again takes as long as these many bytes of it
+PRODUCER_COST = 16384  # a producer in a snapshot weighs as much: large ones are made more rarely
 REMEMBERED_CURSORS = 64
 LOOKS = 100  # at a list of segments that is being changed
 LOOK_SECONDS = 0.005
@@ -83,6 +86,8 @@ class PartitionLog:
         self.next_offset = 0
         self.durable_offset = 0
         self.recovery_offset = 0  # of the newest snapshot: a scan after a crash starts here
+        self.synced_snapshot = -1  # offset of the newest one that a power failure cannot take
+        self.snapshot_interval = CHECKPOINT_BYTES  # less where many partitions would have to be read again
         self.cleaned_offset = 0  # compacted up to here
         self.swaps = 0  # of compacted segments: begun and, each counted as well, ended
         self.before_removal: SyncWork | None = None  # has to be done before the files of these are removed:
@@ -97,6 +102,7 @@ class PartitionLog:
         self._unsynced_indexes: list[Segment] = []  # whose indexes were finished since the last snapshot
         self._new_files = False
         self._since_checkpoint = 0
+        self._at_snapshot = 0  # what the former was at the newest snapshot since
         self._written_bytes = 0
         self._durable_bytes = 0
         self.durable_place: tuple[Segment, int] | None = None  # segment and bytes of it that are durable
@@ -241,11 +247,15 @@ class PartitionLog:
         if self._new_files:
             work.directory = self.directory
             self._new_files = False
-        if self._since_checkpoint >= CHECKPOINT_BYTES:
-            self._since_checkpoint = 0
+        since = self._since_checkpoint
+        if since >= CHECKPOINT_BYTES:
+            self._since_checkpoint = self._at_snapshot = 0
             self._add_checkpoint(work)
             if work.snapshot is not None:
                 self._unsynced_indexes = []
+        elif since - self._at_snapshot >= self.snapshot_interval + len(self.producers) * PRODUCER_COST:
+            self._at_snapshot = since
+            self._add_light_snapshot(work)
         return work
 
     def _add_checkpoint(self, work: SyncWork) -> None:
@@ -261,12 +271,24 @@ class PartitionLog:
         work.snapshot_path = self.snapshot_path(self.next_offset)
         work.directory = self.directory
 
+    def _add_light_snapshot(self, work: SyncWork) -> None:
+        """A snapshot that is not synced itself: it helps after a kill, and after the power failed perhaps."""
+        try:
+            self.active.write_indexes()
+        except OSError:
+            return
+        work.snapshot = self.producers.snapshot()
+        work.snapshot_path = self.snapshot_path(self.next_offset)
+        work.is_light = True
+
     def synced(self, work: SyncWork) -> None:
         """``work`` was done: readers may see what it covers."""
         if self.failure is not None:
             return  # an earlier sync failed: this one proves nothing of what that one covered
         if work.snapshot is not None:
             self.recovery_offset = work.end_offset
+            if not work.is_light:
+                self.synced_snapshot = work.end_offset
             self._drop_old_snapshots()
         elif work.finished_indexes:
             known = set(self._unsynced_indexes)
@@ -297,14 +319,24 @@ class PartitionLog:
         self._to_sync += segments
         self._unsynced_indexes += segments
         self._since_checkpoint = since_checkpoint
+        self._at_snapshot = 0
         self._new_files = True
         self.needs_sync = True
 
     def recovery_synced(self) -> None:
-        """What recovery found is on the disk."""
+        """What recovery found is on the disk, and the snapshot from which it started."""
         self._to_sync.clear()
         self._new_files = False
         self.needs_sync = False
+        self.synced_snapshot = self.recovery_offset
+
+    def sync_recovered(self) -> None:
+        """Bring what recovery found to the disk."""
+        self.sync()
+        with contextlib.suppress(FileNotFoundError):  # there may be none
+            sync_directory(self.snapshot_path(self.recovery_offset))
+        sync_directory(self.directory)
+        self.recovery_synced()
 
     def cut_back(self, producers: Producers) -> None:
         """Everything behind ``durable_offset`` was cut off the files: go on from there."""
@@ -315,6 +347,7 @@ class PartitionLog:
         self._unsynced_indexes.clear()
         self._new_files = True
         self._since_checkpoint = CHECKPOINT_BYTES
+        self.recovery_offset = min(self.recovery_offset, self.durable_offset)
 
     def sync(self) -> None:
         """Make everything durable now, in this thread."""
@@ -327,13 +360,19 @@ class PartitionLog:
 
     def snapshots(self) -> list[tuple[int, Path]]:
         """Offsets and files of the producer snapshots, oldest first."""
-        paths = self.directory.glob("*.snapshot")
-        return sorted((int(path.stem), path) for path in paths if path.stem.isdigit())
+        names = [name for name in os.listdir(self.directory) if name.endswith(".snapshot")]
+        stems = sorted(name[: -len(".snapshot")] for name in names)
+        return [(int(stem), self.directory / f"{stem}.snapshot") for stem in stems if stem.isdigit()]
 
     def _drop_old_snapshots(self) -> None:
-        """Two stay: were the newest unreadable, recovery would start from the one before."""
-        for _, path in self.snapshots()[:-2]:
-            path.unlink(missing_ok=True)
+        """Two stay, and two of those that are synced: were the newest unreadable, recovery would start from
+        the one before."""
+        snapshots = self.snapshots()
+        synced = [path for offset, path in snapshots if offset <= self.synced_snapshot]
+        kept = {*synced[-2:], *(path for _, path in snapshots[-2:])}
+        for _, path in snapshots:
+            if path not in kept:
+                path.unlink(missing_ok=True)
 
     def delete(self) -> None:
         """Take no more; the caller removes the directory."""
@@ -356,7 +395,7 @@ class PartitionLog:
             return None  # nothing was ever written
         if self.active.size:
             self.active.seal()
-        if self.next_offset != self.recovery_offset or not self.snapshot_path(self.next_offset).exists():
+        if self.next_offset != self.synced_snapshot or not self.snapshot_path(self.next_offset).exists():
             self._since_checkpoint = CHECKPOINT_BYTES
             return self.sync_work()
         return self.sync_work() if self.is_dirty else None
@@ -506,7 +545,7 @@ class PartitionLog:
 
         What their producers have written must not be forgotten with them: a snapshot has to cover it.
         """
-        if self.recovery_offset >= self.segments[0].base_offset:
+        if self.synced_snapshot >= self.segments[0].base_offset:
             return True
         if self.is_dirty:
             self._since_checkpoint = CHECKPOINT_BYTES

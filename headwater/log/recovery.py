@@ -27,7 +27,7 @@ from headwater.log.records import COMMIT, read_control
 from headwater.log.reindex import indexes_fit, rebuild_indexes
 from headwater.log.scan import Damage, Found, is_torn, read_fully
 from headwater.log.segment import SEGMENT_SUFFIXES, Segment
-from headwater.log.swap import finish_swap
+from headwater.log.swap import READY, WORKING, finish_swap
 
 logger = logging.getLogger("headwater.log")
 
@@ -95,11 +95,13 @@ class _Loaded(NamedTuple):
 
 
 def _load_segments(files: OpenFiles, directory: Path) -> list[_Loaded]:
-    finish_swap(directory)
     found: dict[int, dict[str, os.stat_result]] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, suffix = os.path.splitext(entry.name)
+            if entry.name in (WORKING, READY):
+                finish_swap(directory)
+                return _load_segments(files, directory)
             if suffix in (".deleted", ".tmp"):
                 os.unlink(entry.path)
             elif suffix in SEGMENT_SUFFIXES and stem.isdigit():
@@ -166,7 +168,7 @@ def _restore_clean(log: PartitionLog, checkpoint: Checkpoint, torn: set[Segment]
             return False
     _check_indexes(log.segments, torn)
     log.producers.aborted = aborted
-    log.next_offset = log.recovery_offset = checkpoint.clean_end
+    log.next_offset = log.recovery_offset = log.synced_snapshot = checkpoint.clean_end
     log.active.largest_timestamp()
     return True
 

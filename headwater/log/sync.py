@@ -33,6 +33,7 @@ class SyncWork:
     directory: Path | None = None  # new files have to be found again
     snapshot: bytes | None = None  # with it, ``end_offset`` becomes the recovery point
     snapshot_path: Path | None = None
+    is_light: bool = False  # the snapshot need not be synced
     index_files: list[io.FileIO] = field(default_factory=list)
     finished_indexes: "list[Segment]" = field(default_factory=list)  # of rolled segments, among the above
 
@@ -55,7 +56,7 @@ def finish_sync_work(work: SyncWork) -> None:
             os.fdatasync(file.fileno())
     except OSError as error:
         drop_snapshot(work, error)
-    write_snapshot(work, sync=True)
+    write_snapshot(work, sync=not work.is_light)
     if work.directory is not None and not work.log.deleted:
         sync_directory(work.directory)
 

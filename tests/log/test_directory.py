@@ -229,6 +229,25 @@ def test_damage_survives_every_way_of_opening(folder: Path) -> None:
         DataDirectory(folder).close()
 
 
+def test_the_more_partitions_the_less_of_each_is_read_again(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    few = directory.create_topic("few", 1).partitions[0]
+    assert few.snapshot_interval == 64 << 20
+    many = directory.create_topic("many", 999).partitions
+    assert {log.snapshot_interval for log in (few, *many)} == {268_435}
+    for number in range(100):
+        add(many[0], records("x"), (1, 0, number))
+        many[0].sync()
+    assert many[0].next_offset - many[0].recovery_offset < 40
+    assert 2 <= len(many[0].snapshots()) <= 4
+    killed(directory)
+    directory = DataDirectory(folder)
+    log = directory.topics["many"].partitions[0]
+    assert log.next_offset - log.recovery_offset < 40
+    assert add(log, records("x"), (1, 0, 99)).duplicate
+    directory.close()
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 

@@ -252,6 +252,38 @@ def test_a_snapshot_is_made_every_so_many_bytes_and_two_are_kept(
     assert log.recovery_offset == max(made)
 
 
+def test_light_snapshots_do_not_take_the_place_of_synced_ones(folder: Path) -> None:
+    """They help after a kill; if the power fails they may be gone, and those before them have to be there."""
+    log = open_log(folder / "t-0")
+    fill(log, 3)
+    close(log)
+    log.snapshot_interval = 30_000
+    for number in range(60):
+        add(log, records("x"), (1, 0, number))
+        log.sync()
+    offsets = [offset for offset, _ in log.snapshots()]
+    assert len(offsets) == 3 and offsets[0] == 3 == log.synced_snapshot
+    assert log.recovery_offset == offsets[-1] > 50
+    for _, path in log.snapshots()[1:]:
+        path.write_bytes(bytes(100))
+    log = reopen(log, clean=False)
+    assert log.recovery_offset == 3
+    assert add(log, records("x"), (1, 0, 59)).duplicate
+
+
+@pytest.mark.parametrize(("producers", "most"), [(1, 12), (100, 100)])
+def test_many_producers_make_snapshots_rarer(folder: Path, producers: int, most: int) -> None:
+    """Each of them is in every snapshot."""
+    log = open_log(folder / "t-0")
+    log.snapshot_interval = 50_000
+    behind = []
+    for number in range(600):
+        add(log, records("x"), (number % producers, 0, number // producers))
+        log.sync()
+        behind.append(log.next_offset - log.recovery_offset)
+    assert most / 2 < max(behind[400:]) <= 3 * most
+
+
 def test_after_a_failed_sync_nothing_is_taken_and_the_durable_part_is_read(folder: Path) -> None:
     log = open_log(folder / "t-0")
     fill(log, 3)
