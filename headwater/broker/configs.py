@@ -172,7 +172,8 @@ def list_config_resources(broker: "Broker", request: Any, context: RequestContex
         return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
     resources = []
     if TOPIC in wanted:
-        resources += [{"resource_name": name, "resource_type": TOPIC} for name in broker.directory.topics]
+        names = list(broker.directory.topics)
+        resources += [{"resource_name": name, "resource_type": TOPIC} for name in names]
     node = str(broker.directory.node_id)
     resources += [
         {"resource_name": node, "resource_type": kind} for kind in (BROKER, BROKER_LOGGER) if kind in wanted

@@ -23,7 +23,7 @@ async def describe_log_dirs(broker: "Broker", request: Any, context: RequestCont
     if request.topics is not None:
         wanted = {topic.topic: set(topic.partitions) for topic in request.topics}
     topics: list[dict[str, Any]] = []
-    for topic in broker.directory.topics.values():
+    for topic in list(broker.directory.topics.values()):
         if wanted is not None and topic.name not in wanted:
             continue
         partitions = [

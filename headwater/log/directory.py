@@ -348,7 +348,7 @@ class DataDirectory:
             raise TopicExists("create", f"topic {name}", "it exists")
         alike = name.replace(".", "_")
         if "." in name or "_" in name:
-            for other in self.topics:
+            for other in list(self.topics):
                 if other.replace(".", "_") == alike:
                     raise InvalidTopic("create", f"topic {name}", f"its name collides with {other}")
         if not 1 <= partitions <= LARGEST_PARTITION_COUNT:
