@@ -61,8 +61,13 @@ class Housekeeping:
                     log.producers.forget_idle(now_ms() - idle_producers_ms)
                 except (HeadwaterError, OSError) as error:
                     logger.warning("retention of %s: %s", log.name, error)
+                except Exception:  # whatever it is, the other partitions need their retention
+                    logger.exception("retention of %s failed", log.name)
             if removed:
-                await self._broker.save_checkpoint()
+                try:
+                    await self._broker.save_checkpoint()
+                except HeadwaterError as error:  # the files that are left say where a log starts, too
+                    logger.warning("%s", error)
 
     async def _retain_partition(self, log: PartitionLog) -> int:
         count = 0 if log.deleted else expired(log, now_ms())
@@ -104,6 +109,8 @@ class Housekeeping:
                 await self._broker.save_checkpoint()
         except (HeadwaterError, OSError) as error:
             logger.warning("compaction of %s: %s", log.name, error)
+        except Exception:  # whatever it is, the other partitions need their compaction
+            logger.exception("compaction of %s failed", log.name)
 
     # -- connections ------------------------------------------------------------------------------
 

@@ -116,7 +116,7 @@ def offset_for_leader_epoch(broker: "Broker", request: Any, context: RequestCont
 async def delete_records(broker: "Broker", request: Any, context: RequestContext) -> Fields:
     """Make partitions start later; -1 means at their end."""
     topics = []
-    moved = False
+    moved = []
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
@@ -139,11 +139,15 @@ async def delete_records(broker: "Broker", request: Any, context: RequestContext
                 else:
                     log.move_start(offset)
                     result["low_watermark"] = log.start_offset
-                    moved = True
+                    moved.append(result)
             partitions.append(result)
         topics.append({"name": topic.name, "partitions": partitions})
     if moved:
-        await broker.save_checkpoint()
+        try:
+            await broker.save_checkpoint()
+        except HeadwaterError as fault:  # gone for readers, but perhaps back after a restart
+            for result in moved:
+                result |= {"low_watermark": -1, "error_code": error(fault.kafka_code)}
         broker.housekeeping.look_soon()
     return {"topics": topics}
 

@@ -6,6 +6,7 @@ closes with its last reference), so that a sync or a read in another thread neve
 """
 
 import ctypes
+import fcntl
 import io
 import os
 import re
@@ -86,6 +87,14 @@ def raise_open_file_limit() -> int:
         except (ValueError, OSError):
             pass
     return soft
+
+
+def sync_data(descriptor: int) -> None:
+    """Make the content of a file durable, and its size."""
+    if sys.platform == "darwin":  # where fsync leaves it in the disk's own cache
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)
 
 
 def sync_directory(path: str | Path) -> None:

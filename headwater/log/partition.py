@@ -179,7 +179,7 @@ class PartitionLog:
 
     def _write(self, batch: Buffer, header: BatchHeader, now_ms: int) -> int:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # which would grow with every time
         active = self.segments[-1]
         size = len(batch)
         base_offset = self.next_offset
@@ -547,6 +547,8 @@ class PartitionLog:
         """
         if self.synced_snapshot >= self.segments[0].base_offset:
             return True
+        if self.failure is not None:
+            return False
         if self.is_dirty:
             self._since_checkpoint = CHECKPOINT_BYTES
             return False

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import orjson
 
-from headwater.errors import StorageFailed
+from headwater.errors import CorruptData, StorageFailed
 from headwater.log.files import sync_directory, write_file
 from headwater.log.index import ABORTED_SIZE, AbortedTransaction
 from headwater.log.partition import PartitionLog
@@ -158,7 +158,11 @@ def finish_swap(directory: Path) -> None:
     if not ready.is_dir():
         return
     if (ready / _PLAN).exists():
-        for each in orjson.loads((ready / _PLAN).read_bytes()):
+        try:
+            plan = orjson.loads((ready / _PLAN).read_bytes())
+        except orjson.JSONDecodeError as error:
+            raise CorruptData("complete a compaction by", str(ready / _PLAN), str(error)) from None
+        for each in plan:
             is_moved = each["new"] is not None and not (ready / f"{each['new']:020d}.log").exists()
             for base_offset in each["old"]:
                 if not (is_moved and base_offset == each["new"]):

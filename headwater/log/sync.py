@@ -7,12 +7,11 @@ starts, then the directory in which new files have to be found again.
 import contextlib
 import io
 import logging
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.log.files import sync_directory, write_file
+from headwater.log.files import sync_data, sync_directory, write_file
 
 if TYPE_CHECKING:
     from headwater.log.partition import PartitionLog
@@ -41,7 +40,7 @@ class SyncWork:
 def do_sync_work(work: SyncWork) -> None:
     """Bring ``work`` to the disk. Runs in any thread."""
     for file in work.files:
-        os.fdatasync(file.fileno())
+        sync_data(file.fileno())
     finish_sync_work(work)
 
 
@@ -53,7 +52,7 @@ def finish_sync_work(work: SyncWork) -> None:
     """
     try:
         for file in work.index_files:
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
     except OSError as error:
         drop_snapshot(work, error)
     write_snapshot(work, sync=not work.is_light)
