@@ -64,7 +64,7 @@ def fetches_of_every_version(run: Run) -> None:
     topic_id = run.topic_id("topic")
     run.produce("three", 9, topic, batch("a", "b", "c"))
     run.produce("two", 9, topic, batch("d", "e"))
-    for version in range(4, 18):
+    for version in range(4, 19):
         named: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"topic": topic}
         fetch(run, f"v{version}", version, [{**named, "partitions": [{}]}])
         fetch(run, f"v{version} in mid-batch", version, [{**named, "partitions": [{"offset": 1}]}])
