@@ -5,15 +5,19 @@ topic, and Kafka's tools can read them.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.log.batch import read_header, split
 from headwater.log.partition import PartitionLog, now_ms
 from headwater.log.records import COMMIT, build_batch, read_control, read_records
+from headwater.log.segment import Unreadable
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
+
+logger = logging.getLogger("headwater.broker")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -88,13 +92,20 @@ class Journal:
         return self._broker.durable(log)
 
     def read(self) -> Iterator[Entry | Marker]:
-        """Everything in the journal, in its order."""
+        """Everything in the journal, in its order, but for what is damaged: that is better than no broker."""
         log = self.log
         if log is None:
             return
         offset = log.start_offset
         while True:
-            chunk = log.read(offset, 1 << 20, log.durable_offset)
+            try:
+                chunk = log.read(offset, 1 << 20, log.durable_offset)
+            except Unreadable as damage:
+                logger.error("%s", damage)
+                if damage.next_offset is None or damage.next_offset <= offset:
+                    return
+                offset = damage.next_offset
+                continue
             if chunk is None:
                 return
             data = memoryview(chunk.data)

@@ -55,6 +55,12 @@ class WouldBlock(Exception):
     """The bytes are not in the page cache; read them where waiting hurts nobody."""
 
 
+class Unreadable(CorruptData):
+    """Bytes of a segment are damaged; ``next_offset`` is the first readable one behind, if there is any."""
+
+    next_offset: int | None = None
+
+
 class Retired(Exception):
     """The segment was replaced or deleted since it was looked up; look again."""
 
@@ -493,13 +499,15 @@ class Segment:
         except OSError as error:
             raise storage_error("read", self.log_path, error) from error
 
-    def _corrupt(self, damage: Damage) -> CorruptData:
-        where = f"{self.log_path} at byte {damage.position}"
+    def _corrupt(self, damage: Damage) -> Unreadable:
         header = self.header_at(damage.end)
         follows = header.base_offset if header is not None else self.bounds.end_offset
-        size = damage.end - damage.position
-        good = "" if follows == LARGEST_OFFSET else f", the next good offset is {follows}"
-        return CorruptData("read", where, f"{damage.reason}; {size} bytes are damaged{good}")
+        cause = f"{damage.reason}; {damage.end - damage.position} bytes are damaged"
+        if follows != LARGEST_OFFSET:
+            cause += f", the next good offset is {follows}"
+        error = Unreadable("read", f"{self.log_path} at byte {damage.position}", cause)
+        error.next_offset = follows if follows != LARGEST_OFFSET else None
+        return error
 
 
 _PAST_END = "past the end"

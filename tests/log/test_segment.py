@@ -13,7 +13,14 @@ from headwater.log.files import OpenFiles
 from headwater.log.index import OffsetIndex, TimeIndex
 from headwater.log.records import build_batch
 from headwater.log.scan import Damage
-from headwater.log.segment import INDEX_INTERVAL, Retired, Segment, WouldBlock, storage_error
+from headwater.log.segment import (
+    INDEX_INTERVAL,
+    Retired,
+    Segment,
+    Unreadable,
+    WouldBlock,
+    storage_error,
+)
 from tests.log.logs import flip
 
 
@@ -177,6 +184,17 @@ def test_damage_is_found_again_without_a_search(folder: Path) -> None:
     assert damage == Damage(
         start, start + len(batches[10]), "checksum does not match", False, len(batches[10])
     )
+
+
+def test_the_error_says_where_reading_may_go_on(folder: Path) -> None:
+    segment, batches = many(folder, 30)
+    for number, following in ((10, read_header(batches[11]).base_offset), (29, None)):
+        offset = read_header(batches[number]).base_offset
+        flip(Path(segment.log_path), segment.locate(offset) + HEADER_SIZE)
+        with pytest.raises(Unreadable) as caught:
+            segment.read(segment.locate(offset), offset, 1, 1 << 40)
+        assert caught.value.next_offset == following
+        assert f"{segment.log_path} at byte" in str(caught.value)
 
 
 def test_the_thread_that_must_not_wait_does_not_search(folder: Path) -> None:
