@@ -242,3 +242,60 @@ class TransactionAborted(HeadwaterError):
 
     kafka_code = 120  # TRANSACTION_ABORTABLE
     next_step = "Run the transaction again."
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+class ViewChanged(HeadwaterError):
+    """A view is declared otherwise than it was built, under the version it was built with."""
+
+    next_step = "Give it a new version (version=N+1): it is built beside the old one and takes its name."
+
+
+class UnknownView(HeadwaterError):
+    """No view of this name, or of this version, is in the store."""
+
+    next_step = "List the views with `headwater views`."
+
+
+class StoreFailed(HeadwaterError):
+    """The database of the views refused something."""
+
+    next_step = "Look at the database; the batch is repeated when it answers again."
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+class BadDuration(HeadwaterError):
+    """A text that is not a length of time."""
+
+    next_step = "Write a number and a unit, such as '30 seconds', '5 minutes' or '1 hour 30 minutes'."
+
+
+class ApplicationInvalid(HeadwaterError):
+    """The application cannot run as it is declared; nothing was started."""
+
+    next_step = "Correct the declaration and start again."
+
+
+class EngineMissing(HeadwaterError):
+    """Something the engine needs is not on this machine."""
+
+    next_step = "Install it, or name where it is."
+
+
+class RecordsMissed(HeadwaterError):
+    """Records that a pipeline had yet to read are no longer in the log."""
+
+    next_step = (
+        "Say on_gap='continue' on the stream to go on from the earliest record that is left, or rebuild with "
+        "`headwater replay`."
+    )
+
+
+class PipelineFailed(HeadwaterError):
+    """A query stopped by itself."""
+
+    next_step = "It is started again from its last finished batch."

@@ -1,0 +1,121 @@
+"""What an application declares: streams, tables, views, topics and files. Plain data; nothing here runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Function = Callable[..., "DataFrame"]
+
+# What a view or a topic shows of a window: every change of it, or its last state once it is closed.
+Emit = Literal["updates", "final"]
+
+# What a pipeline does when retention has removed records that it had yet to read.
+OnGap = Literal["fail", "continue"]
+
+LOG_TIME = "_timestamp"
+PROCESSING_TIME = "_processed"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A topic read as events."""
+
+    name: str
+    topic: str
+    schema: str  # of the values, as DDL; empty for a format that brings its own
+    format: "Format"
+    time: str | None = None
+    lateness: int = 0  # microseconds
+    on_gap: OnGap = "fail"
+    start: str = "earliest"
+    partitions: int = 1
+    metadata: bool = False
+    idle: int = 60_000_000  # microseconds without a record until the others' time goes on alone
+    max_rows: int | None = None
+
+    kind = "stream"
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A compacted topic read as current state."""
+
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    schema: str = ""
+    format: "Format" = field(default_factory=lambda: Format("json"))
+
+    kind = "table"
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """How values are written: ``json``, ``avro``, ``protobuf``, ``debezium`` or ``raw``, with what that needs."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def option(self, key: str, default: Any = None) -> Any:
+        """One of the options.
+
+        >>> Format("avro", (("schema", "{}"),)).option("schema")
+        '{}'
+        """
+        return dict(self.options).get(key, default)
+
+
+@dataclass(frozen=True)
+class View:
+    """A table that a function computes, kept in the view store."""
+
+    name: str
+    function: Function = field(repr=False, compare=False)
+    inputs: tuple[str, ...]
+    key: tuple[str, ...]
+    version: int = 1
+    emit: Emit | None = None
+    changelog: bool = True
+
+    kind = "view"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that a function fills."""
+
+    name: str
+    topic: str
+    function: Function = field(repr=False, compare=False)
+    inputs: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    version: int = 1
+    emit: Emit | None = None
+    realtime: bool = False
+    partitions: int = 1
+
+    kind = "topic"
+
+
+@dataclass(frozen=True)
+class Files:
+    """A directory of Parquet files that a function fills."""
+
+    name: str
+    path: str
+    function: Function = field(repr=False, compare=False)
+    inputs: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    version: int = 1
+
+    kind = "files"
+
+
+Input = Stream | Table
+Output = View | Topic | Files
+Node = Input | Output
