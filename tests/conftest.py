@@ -5,10 +5,14 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.servers import ApacheKafka, Headwater
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A runner in the background has SIGINT ignored, and its children inherit that; tests of Ctrl-C need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -29,6 +33,19 @@ def kafka() -> Iterator[ApacheKafka]:
     """The Apache Kafka that tests share."""
     with ApacheKafka() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The Spark session that tests share, with the settings of the engine and the jars of the connector."""
+    from headwater.streams.engine.session import start_session
+    from headwater.streams.settings import load_stream_settings
+    from tests.support import jars
+
+    settings = load_stream_settings(data=tmp_path_factory.mktemp("spark"), master="local[2]")
+    session = start_session(settings, "tests", jars=jars.spark_connector())
+    yield session
+    session.stop()
 
 
 @pytest.fixture

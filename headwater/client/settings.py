@@ -62,7 +62,7 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     path = (directory or Path.cwd()) / FILE
-    document = _read_toml(path)
+    document = read_toml(path)
 
     client = dict(_strings(document, "client", path))
     from_flags: dict[str, str] = {}
@@ -116,7 +116,7 @@ def read_properties(path: Path) -> dict[str, str]:
     return parse_pairs([line for line in lines if line and line[0] not in "#!"], f"{path}:")
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)

@@ -1,0 +1,131 @@
+"""The Spark session of a process, with the settings that make small batches quick.
+
+Each setting says why it is there; whatever the user sets in ``[spark.settings]`` wins.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headwater.errors import EngineMissing
+from headwater.streams.engine.filesystem import CHECKPOINT_MANAGER, use_plain_files
+from headwater.streams.engine.java import find_java
+from headwater.streams.settings import StreamSettings
+
+MOST_SHUFFLE_PARTITIONS = 8
+
+_LOG_SETTINGS = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+def start_session(
+    settings: StreamSettings, name: str, *, jars: Sequence[Path] = (), slots: int | None = None
+) -> SparkSession:
+    """Starts Spark, or takes the session that runs in this process already.
+
+    `slots` is how many tasks have to run at once; real-time queries keep theirs for ever.
+    """
+    master = settings.master
+    if slots is not None and settings.is_local and (match := re.fullmatch(r"local\[(\d+|\*)\]", master)):
+        cores = os.cpu_count() or 2 if match[1] == "*" else int(match[1])
+        master = f"local[{max(cores, slots)}]"
+    logs = settings.data / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    os.environ["JAVA_HOME"] = str(find_java(settings.data).home)
+    # Workers start with the Python that runs this, not with whatever `python3` is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if settings.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in (quick_settings(settings, logs) | dict(settings.spark)).items():
+        builder = builder.config(key, value)
+    if jars:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    with _errors_into(logs / "spark.out"):
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:
+            raise EngineMissing(
+                "start", f"Spark on {master}", _reason(error), f"Look at {logs / 'spark.out'}."
+            ) from error
+    if settings.is_local:
+        use_plain_files(spark)
+    return spark
+
+
+def quick_settings(settings: StreamSettings, logs: Path) -> dict[str, str]:
+    """Spark's settings for small batches on a small machine."""
+    log_settings = logs / "log4j2.properties"
+    log_settings.write_text(_LOG_SETTINGS.format(file=logs / "spark.log"))
+    options = [f"-Dlog4j2.configurationFile=file:{log_settings}", "-XX:+UseParallelGC"]
+    chosen = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Every shuffle partition is a task and a state file a batch: 200 of them make a batch take a second.
+        "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, MOST_SHUFFLE_PARTITIONS)),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.locality.wait": "0s",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # State beyond memory goes to disk, and a batch writes what changed, not what there is.
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
+        "spark.sql.streaming.minBatchesToRetain": "50",
+        "spark.sql.streaming.numRecentProgressUpdates": "60",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.driver.extraJavaOptions": " ".join(options),
+    }
+    if settings.is_local:
+        chosen |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
+            "spark.sql.artifact.isolation.enabled": "false",
+        }
+    return chosen
+
+
+@contextmanager
+def _errors_into(path: Path) -> Iterator[None]:
+    """What a started Java prints goes to a file: it says nothing that a person at a terminal needs."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,1 @@
+"""Where results go, each batch exactly once: topics, views, files."""
