@@ -66,7 +66,9 @@ def _homes(environ: Mapping[str, str]) -> list[Path]:
 
 def _version(java: Path) -> int:
     try:
-        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)
+        shown = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=30, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return 0
     return version_in(shown.stderr + shown.stdout)

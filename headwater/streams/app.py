@@ -1,0 +1,291 @@
+"""An application: what it reads, what it computes, and what comes out, as functions of DataFrames.
+
+::
+
+    app = hw.App("shop")
+    clicks = app.stream("clicks", "user_id long, page string, at timestamp", time="at", lateness="30 seconds")
+
+    @app.view(key=["window", "page"])
+    def clicks_by_page(clicks):
+        return clicks.groupBy(hw.tumbling("at", "1 minute"), "page").count()
+
+A function's parameters name its inputs. The decorators give the function back as it was, with its declaration
+as the attribute ``headwater``, so that a test calls it like any other.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from headwater.errors import ApplicationInvalid
+from headwater.streams.declarations import (
+    Emit,
+    Files,
+    Format,
+    Function,
+    Node,
+    OnGap,
+    Stream,
+    Table,
+    Topic,
+    View,
+)
+from headwater.streams.durations import Duration, microseconds
+from headwater.streams.graph import Graph, describe, inputs_of
+from headwater.streams.schema import Schema, to_ddl
+
+_F = TypeVar("_F", bound=Function)
+_N = TypeVar("_N", Stream, Table, View, Topic, Files)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+FORMATS = ("json", "avro", "protobuf", "debezium", "raw")
+
+
+class App:
+    """The declarations of an application, in the order in which they were made."""
+
+    def __init__(self, name: str) -> None:
+        if not _TOPIC.match(name):
+            raise ApplicationInvalid(
+                "declare",
+                f"the application {name!r}",
+                "its name becomes part of topics' names",
+                "Use letters, digits, dots, underscores and dashes.",
+            )
+        self.name = name
+        self._nodes: dict[str, Node] = {}
+
+    def stream(
+        self,
+        topic: str,
+        schema: Schema = "",
+        *,
+        name: str | None = None,
+        format: str | Format = "json",
+        time: str | None = None,
+        lateness: Duration = "0 seconds",
+        on_gap: OnGap = "fail",
+        start: str = "earliest",
+        partitions: int = 1,
+        metadata: bool = False,
+        idle: Duration = "1 minute",
+        max_rows: int | None = None,
+    ) -> Stream:
+        """Declares a topic as a stream of events.
+
+        `time` is the column of the event time; LOG_TIME is when the log took the record, PROCESSING_TIME when
+        Spark reads it. `lateness` is how long a window takes corrections. `metadata` adds the columns _key,
+        _topic, _partition, _offset, _timestamp and _headers. `idle` is how long the stream may be silent until
+        streams joined with it go on without it. `max_rows` bounds a batch. The topic is made, with so many
+        `partitions`, when it is not there.
+
+        >>> App("shop").stream("shop.clicks", "page string, at timestamp", time="at").name
+        'clicks'
+        """
+        subject = f"the stream {topic}"
+        kind = _format(format, subject)
+        stream = Stream(
+            name=_name(name, topic, subject),
+            topic=_topic(topic, subject),
+            schema=to_ddl(schema, subject),
+            format=kind,
+            time=time,
+            lateness=microseconds(lateness, use=f"the lateness of {topic}", zero=True),
+            on_gap=on_gap,
+            start=start,
+            partitions=_at_least_one(partitions, "partitions", subject),
+            metadata=metadata,
+            idle=microseconds(idle, use=f"the idle time of {topic}"),
+            max_rows=None if max_rows is None else _at_least_one(max_rows, "max_rows", subject),
+        )
+        if not stream.schema and kind.name == "json":
+            raise ApplicationInvalid(
+                "declare", subject, "its values have no schema", "Say it: 'user_id long, page string'."
+            )
+        if on_gap not in ("fail", "continue"):
+            raise ApplicationInvalid("declare", subject, f"on_gap is {on_gap!r}", "Say 'fail' or 'continue'.")
+        return self._add(stream, subject)
+
+    def table(
+        self,
+        topic: str,
+        *,
+        key: str | Sequence[str],
+        schema: Schema = "",
+        name: str | None = None,
+        format: str | Format = "json",
+    ) -> Table:
+        """Declares a compacted topic as a table: its newest row of every key.
+
+        >>> App("shop").table("shop.users", key="id").key
+        ('id',)
+        """
+        subject = f"the table {topic}"
+        table = Table(
+            name=_name(name, topic, subject),
+            topic=_topic(topic, subject),
+            key=_columns(key),
+            schema=to_ddl(schema, subject),
+            format=_format(format, subject),
+        )
+        return self._add(table, subject)
+
+    def view(
+        self,
+        key: str | Sequence[str],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        emit: Emit | None = None,
+        changelog: bool = True,
+    ) -> Callable[[_F], _F]:
+        """Keeps what the function computes in the view store, a row a key.
+
+        `emit` says whether a window shows while it is open ("updates", where Spark can) or once it is closed
+        ("final"). `changelog` writes every change to the topic <application>.<view>.
+        """
+
+        def declare(function: _F) -> _F:
+            subject = describe(function)
+            view = View(
+                name=name or function.__name__,
+                function=function,
+                inputs=inputs_of(function),
+                key=_columns(key),
+                version=_at_least_one(version, "version", subject),
+                emit=_emit(emit, subject),
+                changelog=changelog,
+            )
+            return self._attach(function, self._add(view, subject))
+
+        return declare
+
+    def topic(
+        self,
+        topic: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        name: str | None = None,
+        version: int = 1,
+        emit: Emit | None = None,
+        realtime: bool = False,
+        partitions: int = 1,
+    ) -> Callable[[_F], _F]:
+        """Writes what the function computes to a topic, as JSON, each row exactly once.
+
+        `realtime` runs it on Spark's real-time mode: a row takes milliseconds, and arrives at least once.
+        """
+
+        def declare(function: _F) -> _F:
+            subject = describe(function)
+            output = Topic(
+                name=name or function.__name__,
+                topic=_topic(topic, subject),
+                function=function,
+                inputs=inputs_of(function),
+                key=_columns(key) if key is not None else (),
+                version=_at_least_one(version, "version", subject),
+                emit=_emit(emit, subject),
+                realtime=realtime,
+                partitions=_at_least_one(partitions, "partitions", subject),
+            )
+            return self._attach(function, self._add(output, subject))
+
+        return declare
+
+    def files(
+        self,
+        path: str,
+        *,
+        name: str | None = None,
+        partition_by: str | Sequence[str] = (),
+        version: int = 1,
+    ) -> Callable[[_F], _F]:
+        """Writes what the function computes to Parquet files in a directory, each row exactly once."""
+
+        def declare(function: _F) -> _F:
+            subject = describe(function)
+            files = Files(
+                name=name or function.__name__,
+                path=path,
+                function=function,
+                inputs=inputs_of(function),
+                partition_by=_columns(partition_by),
+                version=_at_least_one(version, "version", subject),
+            )
+            return self._attach(function, self._add(files, subject))
+
+        return declare
+
+    def graph(self) -> Graph:
+        """Who reads whom; refuses an application that cannot run."""
+        return Graph.of(self._nodes.values())
+
+    @property
+    def nodes(self) -> Iterable[Node]:
+        """The declarations, in the order in which they were made."""
+        return self._nodes.values()
+
+    def _add(self, node: _N, subject: str) -> _N:
+        if node.name in self._nodes:
+            raise ApplicationInvalid(
+                "declare",
+                subject,
+                f"the application has a {self._nodes[node.name].kind} named {node.name!r} already",
+                "Give one of them another name with name=...",
+            )
+        self._nodes[node.name] = node
+        return node
+
+    @staticmethod
+    def _attach(function: _F, node: Node) -> _F:
+        function.headwater = node  # type: ignore[attr-defined]
+        return function
+
+
+def _name(name: str | None, topic: str, subject: str) -> str:
+    chosen = name or topic.rsplit(".", 1)[-1].replace("-", "_")
+    if not _NAME.match(chosen):
+        raise ApplicationInvalid(
+            "declare", subject, f"{chosen!r} cannot be the name of a parameter", "Give it one with name=..."
+        )
+    return chosen
+
+
+def _topic(topic: str, subject: str) -> str:
+    if not _TOPIC.match(topic):
+        raise ApplicationInvalid(
+            "declare",
+            subject,
+            f"{topic!r} cannot be the name of a topic",
+            "Use up to 249 letters, digits, dots, underscores and dashes.",
+        )
+    return topic
+
+
+def _format(format: str | Format, subject: str) -> Format:
+    kind = Format(format) if isinstance(format, str) else format
+    if kind.name not in FORMATS:
+        raise ApplicationInvalid(
+            "declare", subject, f"{kind.name!r} is not a format", f"Use one of {', '.join(FORMATS)}."
+        )
+    return kind
+
+
+def _columns(columns: str | Sequence[str]) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _at_least_one(number: int, what: str, subject: str) -> int:
+    if not isinstance(number, int) or number < 1:
+        raise ApplicationInvalid(
+            "declare", subject, f"{what} is {number!r}", f"Let {what} be a whole number from 1 on."
+        )
+    return number
+
+
+def _emit(emit: Emit | None, subject: str) -> Emit | None:
+    if emit not in (None, "updates", "final"):
+        raise ApplicationInvalid("declare", subject, f"emit is {emit!r}", "Say 'updates' or 'final'.")
+    return emit
