@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.broker.accounts import Accounts
 from headwater.broker.fetch_sessions import Sessions
 from headwater.broker.frames import FramePool
 from headwater.broker.groups.coordinator import GroupCoordinator
@@ -19,9 +18,10 @@ from headwater.broker.settings import BrokerSettings
 from headwater.broker.transactions.coordinator import TransactionCoordinator
 from headwater.errors import HeadwaterError
 from headwater.log.commit import GroupCommit
-from headwater.log.directory import DataDirectory, Topic
+from headwater.log.directory import DataDirectory
 from headwater.log.files import raise_open_file_limit
 from headwater.log.partition import PartitionLog
+from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
     from headwater.broker.connection import Connection
@@ -54,7 +54,6 @@ class Broker:
         self.directory = DataDirectory(
             settings.data, settings.topic_defaults(), open_files, when_durable=self._on_durable
         )
-        self.accounts = Accounts(self.directory.path / "accounts.json")
         self.metadata_cache = ResponseCache()
         self.generation = 0  # of the catalog: rises with every change of topics
         self.commit = GroupCommit(post=loop.call_soon_threadsafe, soon=loop.call_soon)

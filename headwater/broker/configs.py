@@ -11,7 +11,7 @@ from headwater.broker.messages import ErrorCode, Fields, error
 from headwater.broker.settings import PROPERTIES
 from headwater.errors import HeadwaterError, InvalidConfig
 from headwater.log.config import BY_BROKER_NAME, SETTINGS, Kind, Setting
-from headwater.log.directory import check_topic_name
+from headwater.log.topic import check_topic_name
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker

@@ -9,7 +9,7 @@ from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, encode_response, error
 from headwater.broker.rights import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from headwater.errors import HeadwaterError, TopicExists
-from headwater.log.directory import Topic, check_topic_name
+from headwater.log.topic import Topic, check_topic_name
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker

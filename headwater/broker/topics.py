@@ -10,7 +10,7 @@ from headwater.broker.configs import topic_config_fields
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, error
 from headwater.errors import HeadwaterError, InvalidConfig, InvalidPartitions, TopicExists
-from headwater.log.directory import LARGEST_PARTITION_COUNT, Topic
+from headwater.log.topic import LARGEST_PARTITION_COUNT, Topic
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker

@@ -3,29 +3,24 @@
 ``DIR/<topic>-<partition>/``  segments, indexes and producer snapshots of a partition
 ``DIR/catalog.json``          topics with their ids, partition counts and settings; no other exists
 ``DIR/checkpoint.json``       per partition: log start, compacted part, and where a clean shutdown left it
-``DIR/meta.properties``       cluster id and node id
-``DIR/.lock``                 held by the process that has the directory open
 
-Both JSON files are replaced whole, so that a crash leaves the old or the new one. A change of topics is in
-the catalog on disk before anybody sees it.
+What makes it one of ours is in headwater.log.identity. Both JSON files are replaced whole, so that a crash
+leaves the old or the new one. A change of topics is in the catalog on disk before anybody sees it.
 """
 
-import base64
-import fcntl
 import logging
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from headwater.errors import (
-    DirectoryInUse,
     DirectoryInvalid,
     DiskFull,
     HeadwaterError,
@@ -36,59 +31,21 @@ from headwater.errors import (
     UnknownTopic,
 )
 from headwater.log.config import TopicConfig, check_overrides
-from headwater.log.files import (
-    CAN_SYNC_FILE_SYSTEM,
-    OpenFiles,
-    replace_file,
-    sync_directories,
-    sync_directory,
-    sync_file_system,
-)
+from headwater.log.files import OpenFiles, replace_file, sync_directories, sync_directory
+from headwater.log.identity import claim, take_lock
 from headwater.log.partition import CHECKPOINT_BYTES, PartitionLog
 from headwater.log.recovery import Checkpoint, open_partition
 from headwater.log.segment import storage_error
-from headwater.log.sync import SyncWork, write_snapshot
+from headwater.log.sync_all import close_partitions, sync_recovered
+from headwater.log.topic import LARGEST_PARTITION_COUNT, Topic, check_topic_name
 
 logger = logging.getLogger("headwater.log")
 
 CATALOG_VERSION = 1
-LARGEST_PARTITION_COUNT = 10_000
-MANY = 4  # files, from which on syncing their file system is quicker
 READ_AGAIN = 256 << 20  # about so much of all partitions together has to be read again after a crash,
 READ_AGAIN_EACH = 256 << 10  # or so much of each, if that is more
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_NAME = re.compile(r".+-\d+")
 _PARTITION_FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
-
-
-@dataclass(slots=True)
-class Topic:
-    """A topic and its partitions."""
-
-    name: str
-    topic_id: uuid.UUID
-    overrides: dict[str, str]
-    config: TopicConfig
-    partitions: list[PartitionLog] = field(default_factory=list)
-
-
-def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic for a name Kafka does not take.
-
-    >>> check_topic_name("orders.v1")
-    >>> check_topic_name("a/b")
-    Traceback (most recent call last):
-    ...
-    headwater.errors.InvalidTopic: cannot name a topic 'a/b': it has characters that are not allowed. ...
-    """
-    if not name:
-        raise InvalidTopic("name a topic", repr(name), "the name is empty")
-    if name in (".", ".."):
-        raise InvalidTopic("name a topic", repr(name), "'.' and '..' are not allowed")
-    if len(name) > 249:
-        raise InvalidTopic("name a topic", repr(name), "it is longer than 249 characters")
-    if not _TOPIC_NAME.fullmatch(name):
-        raise InvalidTopic("name a topic", repr(name), "it has characters that are not allowed")
 
 
 class DataDirectory:
@@ -109,9 +66,9 @@ class DataDirectory:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._deleting: dict[str, str] = {}  # hex id -> name of topics whose files are still to be removed
         self._checkpoints: dict[str, Checkpoint] = {}
-        self._lock = self._take_lock()
+        self._lock = take_lock(path)
         try:
-            self.cluster_id, self.node_id = self._identity()
+            self.cluster_id, self.node_id = claim(path)
             self._load()
         except BaseException as error:
             os.close(self._lock)
@@ -120,33 +77,6 @@ class DataDirectory:
             raise
 
     # -- opening and closing ----------------------------------------------------------------------
-
-    def _take_lock(self) -> int:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise DirectoryInvalid("open", str(self.path), str(error.strerror).lower()) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise DirectoryInUse("open", str(self.path), "another process has it open") from None
-        return lock
-
-    def _identity(self) -> tuple[str, int]:
-        path = self.path / "meta.properties"
-        if path.exists():
-            lines = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
-            properties = {key.strip(): value.strip() for key, _, value in lines}
-            node_id = properties.get("node.id", "1")
-            if "cluster.id" in properties:
-                if not node_id.isdigit():
-                    raise DirectoryInvalid("open", str(path), f"node.id {node_id!r} is not a number")
-                return properties["cluster.id"], int(node_id)
-        cluster_id = kafka_uuid(uuid.uuid4())
-        replace_file(path, f"version=1\ncluster.id={cluster_id}\nnode.id=1\n".encode())
-        return cluster_id, 1
 
     def _load(self) -> None:
         catalog = self._read_json("catalog.json", "Restore the file from a copy.")
@@ -173,7 +103,7 @@ class DataDirectory:
             topic.partitions = self._open_all(topic, entry["partitions"])
             self.topics[name] = self._by_id[topic.topic_id] = topic
         self._spread_snapshots()
-        self._sync_recovered()
+        sync_recovered(self.path, self.partitions())
         try:
             self._remove_deleted()
             if self._checkpoints:
@@ -259,71 +189,11 @@ class DataDirectory:
     def close(self) -> None:
         """Sync and close every partition, so that the next open needs no recovery."""
         try:
-            self.checkpoint(clean=self._close_partitions())
+            self.checkpoint(clean=close_partitions(self.path, self.partitions()))
         except HeadwaterError as error:  # the next open recovers
             logger.error("%s", error)
         self.files.close()
         os.close(self._lock)
-
-    def _close_partitions(self) -> bool:
-        """Bring all partitions to the disk; False when it is not known which of them got there."""
-        logs = [log for log in self.partitions() if log.failure is None]
-        if CAN_SYNC_FILE_SYSTEM and len(logs) >= MANY:
-            return self._close_together(logs)
-        for log in logs:
-            try:
-                log.close()
-            except OSError as error:
-                log.sync_failed(error)
-        return True
-
-    def _close_together(self, logs: list[PartitionLog]) -> bool:
-        works: list[tuple[PartitionLog, SyncWork]] = []
-        for log in logs:
-            try:
-                work = log.closing_work()
-            except OSError as error:
-                log.sync_failed(error)
-                continue
-            if work is not None:
-                work.files.clear()  # not to hold them all open
-                work.index_files.clear()
-                works.append((log, work))
-        try:
-            self._sync_file_system()
-            for _, work in works:
-                write_snapshot(work, sync=False)
-            self._sync_file_system()
-        except OSError as error:
-            logger.error("%s: %s; the next start recovers it", self.path, error.strerror)
-            return False
-        for log, work in works:
-            log.synced(work)
-        return True
-
-    def _sync_file_system(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            sync_file_system(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _sync_recovered(self) -> None:
-        """What recovery found may be in memory only; readers will be shown it, so it has to be durable."""
-        recovered = [log for log in self.partitions() if log.needs_sync]
-        if CAN_SYNC_FILE_SYSTEM and len(recovered) >= MANY:
-            try:
-                self._sync_file_system()
-                for log in recovered:
-                    log.recovery_synced()
-                return
-            except OSError:
-                pass  # the files will say which of them it was
-        for log in recovered:
-            try:
-                log.sync_recovered()
-            except OSError as error:
-                log.sync_failed(error)
 
     # -- topics -----------------------------------------------------------------------------------
 
@@ -524,12 +394,3 @@ def _has_records(path: Path) -> bool:
 def _is_empty_partition(path: Path) -> bool:
     """Whether there is nothing in the directory but files of a partition without records."""
     return not _has_records(path) and all(_PARTITION_FILE.fullmatch(each.name) for each in path.iterdir())
-
-
-def kafka_uuid(value: uuid.UUID) -> str:
-    """A UUID as Kafka prints it: URL-safe base64 without padding.
-
-    >>> kafka_uuid(uuid.UUID(int=1))
-    'AAAAAAAAAAAAAAAAAAAAAQ'
-    """
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

@@ -128,3 +128,11 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     result = run("broker", "--data", str(tmp_path / "file" / "data"), "--port", "0")
     assert (result.code, len(result.err.splitlines())) == (1, 1), result.err
     assert result.err.startswith("headwater: cannot ")
+
+
+def test_a_directory_with_other_things_in_it_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    result = run("broker", "--data", str(tmp_path), "--port", "0")
+    assert (result.code, len(result.err.splitlines())) == (1, 1), result.err
+    assert "it is not a data directory: it has no meta.properties, but notes.txt" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -27,10 +27,6 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 
 from tests.clients.confluent_admin import TIMEOUT, refusal
@@ -348,16 +344,6 @@ def test_without_an_authorizer_there_are_no_acls(admin: Any) -> None:
     assert admin.describe_acls(everything).result(TIMEOUT) == []
 
 
-def test_scram_credentials(admin: Any, unique: Name) -> None:
+def test_nobody_has_a_password(admin: Any, unique: Name) -> None:
     user = unique("user")
     assert refusal(admin.describe_user_scram_credentials([user])[user])[0] == KafkaError.RESOURCE_NOT_FOUND
-    new = UserScramCredentialUpsertion(
-        user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"secret"
-    )
-    admin.alter_user_scram_credentials([new])[user].result(TIMEOUT)
-    described = admin.describe_user_scram_credentials([user])[user].result(TIMEOUT)
-    (info,) = described.scram_credential_infos
-    assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_256, 8192)
-    gone = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)
-    admin.alter_user_scram_credentials([gone])[user].result(TIMEOUT)
-    assert refusal(admin.alter_user_scram_credentials([gone])[user])[0] == KafkaError.RESOURCE_NOT_FOUND

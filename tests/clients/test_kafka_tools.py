@@ -85,6 +85,8 @@ def test_kafka_configs(tools: Tools, make_topic: Topics) -> None:
     assert "max.message.bytes=1048588 sensitive=false" in everything
     brokers = tools.run("kafka.admin.ConfigCommand", "--entity-type", "brokers", "--describe", "--all").out
     assert "auto.create.topics.enable=true" in brokers
+    for entity in ("users", "clients", "ips"):
+        assert tools.run("kafka.admin.ConfigCommand", "--entity-type", entity, "--describe").lines == []
 
 
 def test_kafka_log_dirs(tools: Tools, reference: Peer, make_topic: Topics) -> None:

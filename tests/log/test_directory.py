@@ -22,7 +22,9 @@ from headwater.errors import (
     UnknownTopic,
 )
 from headwater.log.check import check_directory
-from headwater.log.directory import DataDirectory, check_topic_name, kafka_uuid
+from headwater.log.directory import DataDirectory
+from headwater.log.identity import claim, kafka_uuid
+from headwater.log.topic import check_topic_name
 from tests.log.crashes import crash_points
 from tests.log.logs import NOW, add, contents, fill, flip, producer_state, records, segment_file
 
@@ -493,3 +495,59 @@ def test_topics_come_and_go_while_another_thread_looks_at_all_partitions(folder:
 
 def test_ids_as_kafka_prints_them() -> None:
     assert kafka_uuid(uuid.UUID(int=(1 << 128) - 1)) == "_____________________w"
+
+
+# -- whose it is -----------------------------------------------------------------------------------
+
+
+def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(folder: Path) -> None:
+    for name in ("notes.txt", "photos", "b", "c", "d"):
+        (folder / name).mkdir()
+    cause = "it is not a data directory: it has no meta.properties, but b, c, d and 2 more"
+    with pytest.raises(DirectoryInvalid, match=cause) as refused:
+        DataDirectory(folder)
+    assert str(folder) in str(refused.value)
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", "photos", "b", "c", "d"}
+
+
+def test_partitions_alone_do_not_make_a_data_directory(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    fill(directory.create_topic("t", 1).partitions[0], 3)
+    directory.close()
+    for name in ("meta.properties", "catalog.json"):
+        (folder / name).rename(folder.with_name(f"{folder.name}-{name}"))
+    with pytest.raises(DirectoryInvalid, match="not a data directory"):
+        DataDirectory(folder)
+    (folder.with_name(f"{folder.name}-catalog.json")).rename(folder / "catalog.json")
+    directory = DataDirectory(folder)
+    assert len(contents(directory.topics["t"].partitions[0])) == 3, "a new identity, the same records"
+    directory.close()
+
+
+@pytest.mark.parametrize("names", [(), ("lost+found",), (".lock",), (".lock", "meta.properties.tmp")])
+def test_a_new_file_system_or_a_start_cut_short_is_no_obstacle(folder: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (folder / name).mkdir() if name == "lost+found" else (folder / name).write_bytes(b"")
+    directory = DataDirectory(folder)
+    directory.create_topic("t", 1)
+    directory.close()
+    directory = DataDirectory(folder)
+    assert list(directory.topics) == ["t"]
+    directory.close()
+
+
+def test_other_things_may_lie_beside_the_log(folder: Path) -> None:
+    identity = claim(folder)
+    (folder / "views.db").write_bytes(b"")
+    directory = DataDirectory(folder)
+    assert (directory.cluster_id, directory.node_id) == identity
+    directory.close()
+    assert (folder / "views.db").exists()
+
+
+def test_a_directory_that_kafka_formatted_keeps_its_identity(folder: Path) -> None:
+    (folder / "meta.properties").write_text("#\nnode.id=7\nversion=1\ncluster.id=abc\ndirectory.id=x\n")
+    (folder / "bootstrap.checkpoint").write_bytes(b"")
+    directory = DataDirectory(folder)
+    assert (directory.cluster_id, directory.node_id) == ("abc", 7)
+    directory.close()

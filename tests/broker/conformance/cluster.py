@@ -231,10 +231,8 @@ def access_control_without_an_authorizer(run: Run) -> None:
 
 
 @script
-def quotas(run: Run) -> None:
+def quotas_of_nobody(run: Run) -> None:
     name = run.name("somebody")
-    user: list[tuple[str, str | None]] = [("user", name)]
-    client: list[tuple[str, str | None]] = [("client-id", name)]
 
     def describe(
         step: str, *components: tuple[str, int, str | None], strict: bool = True, version: int = 1
@@ -242,108 +240,28 @@ def quotas(run: Run) -> None:
         asked = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
         run.call(step, "describe_client_quotas", version, components=asked, strict=strict)
 
-    def alter(
-        step: str,
-        entity: list[tuple[str, str | None]],
-        *ops: tuple[str, float | None],
-        only: bool = False,
-        version: int = 1,
-    ) -> None:
-        named = [{"entity_type": kind, "entity_name": of} for kind, of in entity]
-        listed = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in ops]
-        run.call(
-            step,
-            "alter_client_quotas",
-            version,
-            validate_only=only,
-            entries=[{"entity": named, "ops": listed}],
-        )
-        run.pause()
-
     describe("nobody's", ("user", 0, name))
-    alter("set", user, ("producer_byte_rate", 1024.0), ("request_percentage", 12.5))
-    describe("after it", ("user", 0, name))
-    alter("validated only", user, ("producer_byte_rate", 1.0), only=True)
-    alter("set in version 0", user, ("consumer_byte_rate", 77.0), version=0)
-    alter("of both kinds", [*user, *client], ("controller_mutation_rate", 5.0))
-    describe("strictly", ("user", 0, name))
-    describe("not strictly", ("user", 0, name), strict=False)
+    describe("not strictly, version 0", ("user", 0, name), strict=False, version=0)
     describe("of both kinds", ("user", 0, name), ("client-id", 0, name))
-    describe("of both kinds, version 0", ("user", 0, name), ("client-id", 0, name), version=0)
-    describe("of any client", ("user", 0, name), ("client-id", 2, None))
     describe("of the default client", ("user", 0, name), ("client-id", 1, None))
-    alter("take one away", user, ("producer_byte_rate", None))
-    alter("take away what is not there", user, ("producer_byte_rate", None))
-    describe("after that", ("user", 0, name))
-    alter("an unknown quota", user, ("nonsense", 1.0))
-    alter("a quota of addresses", user, ("connection_creation_rate", 1.0))
-    alter("of an address", [("ip", "127.0.0.9")], ("connection_creation_rate", 5.0), only=True)
-    alter(
-        "of an address and a user", [("ip", "127.0.0.9"), *user], ("connection_creation_rate", 5.0), only=True
-    )
-    alter("nothing", user, ("producer_byte_rate", 0.0))
-    alter("less than nothing", user, ("producer_byte_rate", -5.0))
-    alter("a fraction of a byte", user, ("producer_byte_rate", 0.5))
-    alter("an unknown kind", [("moon", "x")], ("producer_byte_rate", 1.0))
-    alter("nobody", [], ("producer_byte_rate", 1.0))
     describe("an unknown kind", ("moon", 0, "x"))
     describe("an unknown way to match", ("user", 9, None))
     describe("no name", ("user", 0, None))
     describe("a name too many", ("user", 1, name))
     describe("a kind twice", ("user", 0, name), ("user", 0, name))
-    run.call("nothing to alter", "alter_client_quotas", 1, entries=[])
-    alter("take all away", user, ("consumer_byte_rate", None), ("request_percentage", None))
-    alter("and of both kinds", [*user, *client], ("controller_mutation_rate", None))
-    describe("in the end", ("user", 0, name), strict=False)
 
 
 @script
-def credentials(run: Run) -> None:
+def credentials_of_nobody(run: Run) -> None:
     name, other = run.name("somebody"), run.name("somebody-else")
 
     def describe(step: str, *users: str) -> None:
         run.call(step, "describe_user_scram_credentials", 0, users=[{"name": user} for user in users])
 
-    def alter(step: str, delete: list[tuple[str, int]], *new: tuple[str, int, int]) -> None:
-        run.call(
-            step,
-            "alter_user_scram_credentials",
-            0,
-            deletions=[{"name": user, "mechanism": mechanism} for user, mechanism in delete],
-            upsertions=[
-                {
-                    "name": user,
-                    "mechanism": mechanism,
-                    "iterations": iterations,
-                    "salt": b"salt",
-                    "salted_password": b"x" * (32 if mechanism == 1 else 64),
-                }
-                for user, mechanism, iterations in new
-            ],
-        )
-        run.pause()
-
     describe("nobody's", name)
     describe("twice", name, name)
     describe("of no name", "")
-    alter("set", [], (name, 1, 4096))
-    describe("after it", name)
-    alter("another mechanism, and another user", [], (name, 2, 8192), (other, 1, 5000))
     describe("of both", name, other)
-    alter("too few iterations", [], (name, 1, 4095))
-    alter("too many iterations", [], (name, 1, 20_000))
-    alter("no name", [], ("", 1, 4096))
-    alter("an unknown mechanism", [], (name, 9, 4096))
-    alter("the same twice", [], (name, 1, 4096), (name, 1, 5000))
-    alter("both taken and given", [(name, 1)], (name, 1, 4096))
-    describe("still as before", name)
-    alter("delete", [(name, 1)])
-    alter("delete again", [(name, 1)])
-    alter("delete by an unknown mechanism", [(name, 9)])
-    describe("after that", name)
-    alter("delete the rest", [(name, 2), (other, 1)])
-    describe("in the end", name, other)
-    run.call("nothing to alter", "alter_user_scram_credentials", 0)
 
 
 @script

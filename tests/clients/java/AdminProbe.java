@@ -23,7 +23,6 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
-import org.apache.kafka.common.quota.ClientQuotaAlteration;
 import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -303,18 +302,6 @@ public final class AdminProbe {
         step("delegation tokens", () -> admin.describeDelegationToken().delegationTokens().get());
         var user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, name));
         step("quotas of nobody", () -> admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().keySet().contains(user));
-        step("set a quota", () -> done(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, List.of(
-            new ClientQuotaAlteration.Op("producer_byte_rate", 1e9))))).all()));
-        step("a quota", () -> {
-            for (int i = 0; i < 50; i++) {
-                var quotas = admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().get(user);
-                if (quotas != null) return quotas;
-                Thread.sleep(50);
-            }
-            return "none";
-        });
-        step("an unknown quota", () -> done(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, List.of(
-            new ClientQuotaAlteration.Op("nonsense", 1.0))))).all()));
         step("scram of nobody", () -> admin.describeUserScramCredentials(List.of(name)).description(name).get());
         step("config resources", () -> admin.listConfigResources(Set.of(ConfigResource.Type.TOPIC), new ListConfigResourcesOptions())
             .all().get().stream().anyMatch(r -> r.name().equals(name)));
