@@ -103,6 +103,25 @@ class Writer:
         if self.written % SERVE_EVERY == 0:
             self.serve()
 
+    def write_many(self, topic: str, records: list[dict[str, Any]]) -> None:
+        """Hand many records over at once, as dictionaries: ``value``, and ``key`` and ``timestamp`` if wanted."""
+        self.written += len(records)
+        left = records
+        while left:
+            if self.producer.produce_batch(topic, left) == len(left):
+                return
+            refused = []
+            for record in left:
+                error = record.pop("_error", None)
+                if error is None:
+                    continue
+                if error.code() == KafkaError._QUEUE_FULL:
+                    refused.append(record)
+                else:
+                    self._fail(in_words(error, "write to", topic), None)
+            left = refused
+            self.producer.poll(0.05)
+
     def serve(self) -> None:
         """Take note of failures so far. ``write`` and ``flush`` do so by themselves."""
         self.producer.poll(0)
