@@ -97,7 +97,8 @@ class MarkedWriter:
             raise in_words(error, "read the mark of", f"{self.name}, place {self.place}") from error
         if found.error is not None:
             raise in_words(found.error, "read the mark of", f"{self.name}, place {self.place}")
-        places = int(found.metadata) if (found.metadata or "").isdigit() else self.places
+        metadata = found.metadata or ""
+        places = int(metadata) if metadata.isdigit() else self.places
         return max(found.offset, 0), places
 
     def _refuse_other_spread(self, batch: int) -> None:

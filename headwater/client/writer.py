@@ -104,7 +104,7 @@ class Writer:
             self.serve()
 
     def write_many(self, topic: str, records: list[dict[str, Any]]) -> None:
-        """Hand many records over at once, as dictionaries: ``value``, and ``key`` and ``timestamp`` if wanted."""
+        """Hand many records over at once, as dictionaries of ``value``, ``key`` and ``timestamp``."""
         self.written += len(records)
         left = records
         while left:
