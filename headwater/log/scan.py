@@ -158,7 +158,8 @@ def _next_right_batch(
     header = _believable_header(window, damaged, expected_offset, bounds)
     if header is not None:
         for candidate in _right_batches(window, damaged + 1, end, expected_offset, bounds):
-            if _comes_next(window, damaged, header, candidate):
+            # What begins within the header shows that it is none: records come behind it.
+            if candidate < damaged + HEADER_SIZE or _comes_next(window, damaged, header, candidate):
                 return candidate
         if damaged + declared > end:
             return None  # the start of a batch that was being written

@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.log import scan as module
@@ -140,6 +140,7 @@ def test_an_offset_that_cannot_be_is_damage_among_gaps_too(sizes: list[int], dat
 
 
 @settings(max_examples=150, deadline=None)
+@example(b"\0\0\0\0\0\0\0\x02\x01", [1], False)  # with what follows, it looks like the start of a batch
 @given(st.binary(min_size=1, max_size=400), st.lists(st.integers(1, 60), max_size=4), st.booleans())
 def test_garbage_between_batches(garbage: bytes, sizes: list[int], at_end: bool) -> None:
     before, behind = log_of([5, 6], 0), log_of(sizes, 2)
