@@ -1,0 +1,374 @@
+"""A small synchronous reader of topics, for any Kafka without TLS and SASL: batches as they are in the log.
+
+It follows leaders, and repeats what failed because a broker went away or leads no longer, until its patience
+ends. What it gives is read_committed: nothing behind the last stable offset, and the list of the transactions
+that were rolled back, which `columns` leaves out.
+
+One thread at a time may use a fetcher.
+"""
+
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headwater.client.bare_requests import (
+    EARLIEST,
+    FETCH,
+    LATEST,
+    LIST_OFFSETS,
+    METADATA,
+    Fetched,
+    Metadata,
+    Place,
+    fetch_body,
+    metadata_body,
+    next_offset,
+    offsets_body,
+    read_fetch,
+    read_metadata,
+    read_offsets,
+    request,
+)
+from headwater.client.connection import Connection, addresses
+from headwater.errors import InvalidTopic, NotAllowed, RequestFailed, UnknownTopic, Unreachable
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0  # a leader's fail-over takes less; who waits longer should hear of it
+ANSWER_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+FETCH_BYTES = 4 << 20  # enough to keep a decoder busy while the next answer comes
+LARGEST_ANSWER = 1 << 30
+
+OFFSET_OUT_OF_RANGE = 1
+_UNKNOWN_TOPIC, _INVALID_TOPIC, _NOT_ALLOWED = 3, 17, 29
+# Errors that pass: no leader or another one, coordinator or storage busy, an epoch that changed meanwhile.
+_PASSING = {3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 95, 100, 103}
+
+
+class _Lost(Exception):
+    """A request that has to be sent again, perhaps to another broker."""
+
+
+class _Broker:
+    """One connection to one broker. Requests are answered in the order in which they were sent."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        try:
+            self.socket = socket.create_connection(address, CONNECT_SECONDS)
+        except OSError as error:
+            raise _Lost(f"{address[0]}:{address[1]} {error.strerror or error}".lower()) from error
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(ANSWER_SECONDS)
+        self._number = 0
+        self._awaited = 0
+
+    def send(self, api_key: int, body: bytes) -> None:
+        self._number = (self._number + 1) & 0x7FFFFFFF
+        try:
+            self.socket.sendall(request(api_key, self._number, body))
+        except OSError as error:
+            raise _Lost(str(error)) from error
+
+    def receive(self) -> memoryview:
+        """The body of the next answer."""
+        self._awaited = (self._awaited + 1) & 0x7FFFFFFF
+        try:
+            size, number = struct.unpack(">ii", self._exactly(8))
+            if number != self._awaited or not 4 <= size <= LARGEST_ANSWER:
+                raise _Lost("something that is no Kafka broker answers there")
+            return self._exactly(size - 4)
+        except OSError as error:
+            raise _Lost("no answer in time" if isinstance(error, TimeoutError) else str(error)) from error
+
+    def _exactly(self, size: int) -> memoryview:
+        content = memoryview(bytearray(size))
+        filled = 0
+        while filled < size:
+            got = self.socket.recv_into(content[filled:])
+            if not got:
+                raise _Lost("the broker closed the connection")
+            filled += got
+        return content
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Fetcher:
+    """Reads partitions of topics as raw batches.
+
+    ``patience`` is how long it goes on without an answer before it raises Unreachable.
+    """
+
+    def __init__(self, connection: Connection, *, patience: float = PATIENCE_SECONDS) -> None:
+        self.connection = connection
+        self.patience = patience
+        self._metadata = Metadata({}, {})
+        self._brokers: dict[tuple[str, int], _Broker] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next question opens them again."""
+        for broker in self._brokers.values():
+            broker.close()
+        self._brokers.clear()
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def partitions(self, topics: Iterable[str]) -> list[Place]:
+        """All partitions of the topics, in order. UnknownTopic when one of the topics is not there."""
+        names = sorted(set(topics))
+        return self._persist("read", ", ".join(names), lambda: self._partitions(names))
+
+    def _partitions(self, names: list[str]) -> list[Place]:
+        self._refresh(names)
+        places = []
+        for name in names:
+            topic = self._metadata.topics[name]
+            places += [(name, number) for number in sorted(topic.partitions)]
+            if not topic.partitions:
+                raise _Lost("the topic has no partitions yet")
+        return places
+
+    def offsets(
+        self, places: Iterable[Place], at: int | Mapping[Place, int] = LATEST, *, committed: bool = True
+    ) -> dict[Place, int]:
+        """Of each place the first offset at or after a time (milliseconds), -1 when there is none.
+
+        ``EARLIEST`` and ``LATEST`` stand for the log's start, and for its end to a read_committed reader.
+        """
+        wanted = list(places)
+        subject = ", ".join(sorted({topic for topic, _ in wanted}))
+        return self._persist("read the offsets of", subject, lambda: self._offsets(wanted, at, committed))
+
+    def _offsets(
+        self, wanted: list[Place], at: int | Mapping[Place, int], committed: bool
+    ) -> dict[Place, int]:
+        found: dict[Place, int] = {}
+        for address, places in self._led(wanted).items():
+            broker = self._broker(address)
+            broker.send(LIST_OFFSETS, offsets_body(places, at, committed))
+            for place, (error, offset) in read_offsets(broker.receive()).items():
+                _check(error, "read the offsets of", place)
+                found[place] = offset
+        return found
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """Of each place the first offset, and the one behind what a read_committed reader may see."""
+        wanted = list(places)
+        first, last = self.offsets(wanted, EARLIEST), self.offsets(wanted, LATEST)
+        return {place: (first[place], last[place]) for place in wanted}
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def fetch(self, place: Place, offset: int) -> Fetched:
+        """Batches from the one that holds ``offset`` on. Waits a moment when there is nothing.
+
+        The error is 0 or OFFSET_OUT_OF_RANGE.
+        """
+        return self._persist("read", _name(place), lambda: self._answer(self._ask(place, offset), place))
+
+    def read(self, place: Place, start: int, end: int) -> Iterator[Fetched]:
+        """What a partition holds from one offset up to another, one answer after the other.
+
+        The next answer is on its way while its receiver works on the one before. Ends early when an answer's
+        error is OFFSET_OUT_OF_RANGE, which is the last to come then.
+        """
+        asked: _Broker | None = None
+        position = start
+        began = time.monotonic()
+        try:
+            while position < end:
+                try:
+                    fetched = self._answer(asked or self._ask(place, position), place)
+                except _Lost:
+                    self._forget()
+                    fetched = self.fetch(place, position)
+                asked = None
+                following = next_offset(fetched, position)
+                if following > position:
+                    position, began = following, time.monotonic()
+                elif fetched.error:
+                    position = end
+                elif fetched.stable_end >= end and not fetched.throttled:
+                    return  # what is left was compacted away
+                elif time.monotonic() - began > self.patience:
+                    cause = f"it ends at offset {fetched.stable_end}, and was to reach {end}"
+                    raise Unreachable("read", _name(place), cause, "Read up to the offset where it ends.")
+                else:
+                    time.sleep(0.05)
+                    continue
+                if position < end:
+                    try:
+                        asked = self._ask(place, position)
+                    except _Lost:
+                        self._forget()
+                yield fetched
+        finally:
+            if asked is not None:  # nobody waits for this answer any more
+                self.close()
+
+    def _ask(self, place: Place, offset: int) -> _Broker:
+        (address,) = self._led([place])
+        broker = self._broker(address)
+        body = fetch_body(
+            {place: offset}, wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, partition_bytes=FETCH_BYTES
+        )
+        broker.send(FETCH, body)
+        return broker
+
+    def _answer(self, broker: _Broker, place: Place) -> Fetched:
+        error, found = read_fetch(broker.receive())
+        fetched = found.get(place)
+        if error or fetched is None:
+            _check(error or -1, "read", place)
+        elif fetched.error != OFFSET_OUT_OF_RANGE:
+            _check(fetched.error, "read", place)
+        assert fetched is not None
+        return fetched
+
+    def await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, Fetched]:
+        """Returns when one of the positions has a record to give, or after ``seconds``; where each stands.
+
+        The error of each is 0 or OFFSET_OUT_OF_RANGE. Records are not given: `read` does.
+        """
+        subject = ", ".join(sorted({topic for topic, _ in positions}))
+        return self._persist("read", subject, lambda: self._await_records(positions, seconds))
+
+    def _await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, Fetched]:
+        led = self._led(positions)
+        asked: dict[socket.socket, _Broker] = {}
+        found: dict[Place, Fetched] = {}
+        several = len(led) > 1
+        for address, places in led.items():
+            broker = self._broker(address)
+            body = fetch_body(
+                {place: positions[place] for place in places},
+                wait_ms=round(seconds * 1000), min_bytes=1, max_bytes=1, partition_bytes=1,
+            )  # fmt: skip
+            broker.send(FETCH, body)
+            asked[broker.socket] = broker
+        if several:
+            # A broker answers its requests in order, so that those without news would be waited for in vain.
+            with selectors.DefaultSelector() as selector:
+                for each in asked:
+                    selector.register(each, selectors.EVENT_READ)
+                first = [asked[key.fileobj] for key, _ in selector.select(seconds + ANSWER_SECONDS)]  # type: ignore[index]
+        else:
+            first = list(asked.values())
+        try:
+            for broker in first:
+                error, answered = read_fetch(broker.receive())
+                for place, fetched in answered.items():
+                    if error or fetched.error != OFFSET_OUT_OF_RANGE:
+                        _check(error or fetched.error, "read", place)
+                    found[place] = fetched._replace(records=memoryview(b""))
+        finally:
+            for address in led if several else ():
+                unanswered = self._brokers.get(address)
+                if unanswered is not None and unanswered not in first:
+                    self._drop(address)
+        return found
+
+    # -- brokers and leaders -----------------------------------------------------------------------
+
+    def _persist(self, operation: str, subject: str, attempt: Callable[[], T]) -> T:
+        """Make the attempt again while it fails for reasons that pass."""
+        deadline = time.monotonic() + self.patience
+        pause = 0.05
+        while True:
+            try:
+                return attempt()
+            except _Lost as error:
+                self._forget()
+                if time.monotonic() + pause > deadline:
+                    raise Unreachable(operation, subject, str(error)) from error
+            except struct.error as error:
+                self.close()
+                raise RequestFailed(operation, subject, "the broker's answer is cut short") from error
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def _forget(self) -> None:
+        """Connections and leaders, after something went wrong with one of them."""
+        self.close()
+        self._metadata = Metadata({}, {})
+
+    def _refresh(self, topics: Iterable[str]) -> None:
+        names = sorted(set(topics) | set(self._metadata.topics))
+        known = [*self._brokers, *self._metadata.brokers.values(), *addresses(self.connection.bootstrap)]
+        reasons: list[str] = []
+        for address in dict.fromkeys(known):
+            try:
+                broker = self._broker(address)
+                broker.send(METADATA, metadata_body(names))
+                found = read_metadata(broker.receive())
+                break
+            except _Lost as error:
+                self._drop(address)
+                reasons.append(str(error))
+        else:
+            raise _Lost("; ".join(dict.fromkeys(reasons)))
+        for name, topic in found.topics.items():
+            if topic.error == _UNKNOWN_TOPIC:
+                cause, step = "there is no such topic", f"Create it: headwater topics create {name}."
+                raise UnknownTopic("read", name, cause, step)
+            _check(topic.error, "read", (name, -1))
+        self._metadata = found
+
+    def _led(self, places: Iterable[Place]) -> dict[tuple[str, int], list[Place]]:
+        """The places by the address of the broker that leads them."""
+        wanted = list(places)
+        topics = self._metadata.topics
+        if any(place[0] not in topics or place[1] not in topics[place[0]].partitions for place in wanted):
+            self._refresh({topic for topic, _ in wanted})
+        led: dict[tuple[str, int], list[Place]] = {}
+        for place in wanted:
+            partition = self._metadata.topics[place[0]].partitions.get(place[1])
+            if partition is None:
+                raise UnknownTopic(
+                    "read", _name(place), "there is no such partition", "See `headwater topics`."
+                )
+            address = self._metadata.brokers.get(partition.leader)
+            if address is None:
+                raise _Lost(f"no broker leads {_name(place)}")
+            led.setdefault(address, []).append(place)
+        return led
+
+    def _broker(self, address: tuple[str, int]) -> _Broker:
+        if address not in self._brokers:
+            self._brokers[address] = _Broker(address)
+        return self._brokers[address]
+
+    def _drop(self, address: tuple[str, int]) -> None:
+        broker = self._brokers.pop(address, None)
+        if broker is not None:
+            broker.close()
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}" if place[1] >= 0 else place[0]
+
+
+def _check(error: int, operation: str, place: Place) -> None:
+    if not error:
+        return
+    if error in _PASSING:
+        raise _Lost(f"the broker answers for {_name(place)} with error {error}")
+    if error == _NOT_ALLOWED:
+        raise NotAllowed(operation, _name(place), "the broker does not allow it")
+    if error == _INVALID_TOPIC:
+        raise InvalidTopic(operation, _name(place), "Kafka does not allow this name")
+    raise RequestFailed(operation, _name(place), f"the broker answers with error {error}")

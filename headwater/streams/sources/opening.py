@@ -1,0 +1,86 @@
+"""Topics as DataFrames: `open_stream` follows them, `open_range` reads between two positions."""
+
+import json
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headwater.streams.sources import python_source as ours
+from headwater.streams.sources.reading import fetcher_of
+from headwater.streams.sources.spark_json import decode_in_spark
+from headwater.streams.sources.topic_read import HEADERS, PROBLEM, Offsets, TopicRead
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(_HEADER),
+}
+
+
+def open_stream(spark: SparkSession, read: TopicRead, schema: StructType | None = None) -> DataFrame:
+    """The topics as a stream of rows with the columns wanted.
+
+    With a ``schema`` values are JSON: ``value`` is a struct, and the column ``problem`` says why a value does
+    not parse (``value`` is null then). Raises UnknownTopic when a topic is not there.
+    """
+    fetcher_of(read).partitions(read.topics)
+    _register(spark)
+    stream = spark.readStream.format(ours.NAME).option(ours.READ, read.to_json())
+    return _decoded(stream.option(ours.SCHEMA, output_schema(read).json()).load(), schema)
+
+
+def open_range(
+    spark: SparkSession,
+    read: TopicRead,
+    start: Offsets | str,
+    end: Offsets | str,
+    schema: StructType | None = None,
+) -> DataFrame:
+    """The records from one position up to another, as a batch; positions as a query's progress has them."""
+    _register(spark)
+    rows = spark.read.format(ours.NAME).option(ours.READ, read.to_json())
+    rows = rows.option(ours.START, _text(start)).option(ours.END, _text(end))
+    return _decoded(rows.option(ours.SCHEMA, output_schema(read).json()).load(), schema)
+
+
+def output_schema(read: TopicRead, schema: StructType | None = None) -> StructType:
+    """The columns that a read gives.
+
+    >>> output_schema(TopicRead("k:9092", ("t",), columns=("value", "offset"))).simpleString()
+    'struct<value:binary,offset:bigint>'
+    """
+    fields = [StructField(name, _TYPES[name]) for name in read.columns]
+    if schema is not None:
+        fields = [StructField("value", schema) if each.name == "value" else each for each in fields]
+        fields.append(StructField(PROBLEM, StringType()))
+    return StructType(fields)
+
+
+def _decoded(frame: DataFrame, schema: StructType | None) -> DataFrame:
+    return frame if schema is None else decode_in_spark(frame, schema)
+
+
+def _register(spark: SparkSession) -> None:
+    if not getattr(spark, "_headwater_source", False):
+        spark.dataSource.register(ours.HeadwaterSource)
+        spark._headwater_source = True  # type: ignore[attr-defined]
+
+
+def _text(offsets: Offsets | str) -> str:
+    return offsets if isinstance(offsets, str) else json.dumps(offsets)
