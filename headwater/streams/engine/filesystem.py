@@ -5,7 +5,7 @@ small batches that is most of the time. This one asks Java to do it. It is compi
 compiler that Spark generates its own code with, so that nothing has to be built or fetched.
 
 A file becomes visible by a rename, as with Hadoop's: a kill at any time leaves whole files. Neither of them
-syncs to the disk: after a power cut the newest checkpoints may be missing, and Spark goes on from an older one.
+syncs to the disk: after a power cut the newest files of a checkpoint may be missing or empty.
 """
 
 from py4j.protocol import Py4JError

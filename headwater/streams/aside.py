@@ -1,0 +1,270 @@
+"""What a pipeline could not use, kept aside: dead values and late events, each written once.
+
+Not in the path of the data: a query counts what it leaves out, and when it left something out, the range of
+the log is read again and what was left out is copied, with key, value and headers as they were, and headers
+that say where it came from and why. Topics: ``<stream>.dead`` and ``<output>.late``.
+
+Dead values belong to a stream, whoever reads it. How far they have been copied is the committed position of a
+group of their own in the stream's topic, moved in the transaction that copies them. Late events belong to an
+output, and to a batch of its query: their mark is the number of the batch.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.client.admin import Admin
+from headwater.client.connection import Connection, open_client
+from headwater.client.marked import MarkedWriter
+from headwater.client.transactions import COORDINATOR_SECONDS, TransactionalWriter
+from headwater.errors import HeadwaterError
+from headwater.streams.declarations import Stream
+from headwater.streams.engine.checkpoint import Checkpoint, Offsets
+from headwater.streams.inputs import problems, times
+from headwater.streams.late import WindowUse, is_late
+from headwater.streams.settings import StreamSettings
+from headwater.streams.sources.topic_read import PROBLEM
+
+logger = logging.getLogger("headwater.streams")
+
+FETCH_SECONDS = 30.0
+RETRY_SECONDS = 2.0
+
+Place = tuple[str, int]
+
+
+def dead_topic(stream: str) -> str:
+    """Where the values of a stream go that do not parse."""
+    return f"{stream}.dead"
+
+
+def late_topic(output: str) -> str:
+    """Where the events go that came too late for an output."""
+    return f"{output}.late"
+
+
+@dataclass
+class Counts:
+    """What has been set aside since the start."""
+
+    dead: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+
+
+class Aside:
+    """Copies what was left out, in a thread of its own, and again until it succeeds."""
+
+    def __init__(self, spark: SparkSession, settings: StreamSettings, application: str) -> None:
+        self._spark, self._settings, self._application = spark, settings, application
+        self._connection = Connection(settings.bootstrap, settings.properties)
+        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="aside", daemon=True)
+        self._dead: dict[str, _DeadLetters] = {}
+        self._late: dict[str, MarkedWriter] = {}
+        self.counts = Counts()
+
+    def begin(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def end(self, seconds: float = 30.0) -> None:
+        """Finishes what is waiting, and stops."""
+        self._work.put(None)
+        self._stopped.set()
+        self._thread.join(seconds)
+        for writer in self._late.values():
+            writer.close()
+        for letters in self._dead.values():
+            letters.close()
+
+    def dead(self, stream: Stream, end: Offsets, *, count: int | None) -> None:
+        """A query has read the stream up to `end` and left out `count` values; None when nobody counted."""
+        self._work.put(lambda: self._copy_dead(stream, end, count))
+
+    def late(
+        self,
+        output: str,
+        query: str,
+        streams: Sequence[Stream],
+        windows: Sequence[WindowUse],
+        checkpoint: Checkpoint,
+        batch: int,
+    ) -> None:
+        """In this batch a query left out events that came too late."""
+        self._work.put(lambda: self._copy_late(output, query, streams, windows, checkpoint, batch))
+
+    def late_position(self, query: str) -> int:
+        """The batch up to which the late events of a query have been copied."""
+        return self._late_writer(query).position()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            while True:
+                try:
+                    work()
+                    break
+                except (HeadwaterError, PySparkException) as error:
+                    logger.warning("what was left out waits to be written: %s", str(error).splitlines()[0])
+                    if self._stopped.wait(RETRY_SECONDS):
+                        return
+
+    def _copy_dead(self, stream: Stream, end: Offsets, count: int | None) -> None:
+        letters = self._dead.get(stream.name)
+        if letters is None:
+            letters = self._dead[stream.name] = _DeadLetters(self._connection, self._application, stream)
+        start = letters.position()
+        wanted = end.get(stream.topic, {})
+        behind = {number: offset for number, offset in wanted.items() if offset > start.get(number, 0)}
+        if not behind:
+            return
+        if count == 0 and not letters.unknown:
+            letters.move(behind)  # the query has seen all of it, and all was well
+            return
+        texts = lambda offsets: {stream.topic: {str(number): at for number, at in offsets.items()}}  # noqa: E731
+        begin = {number: start.get(number, 0) for number in behind}
+        found = problems(self._spark, stream, self._settings, texts(begin), texts(behind)).collect()
+        reasons = {(stream.topic, row["partition"], row["offset"]): row[PROBLEM] for row in found}
+        letters.write(reasons, behind)
+        self.counts.dead[stream.name] = self.counts.dead.get(stream.name, 0) + len(reasons)
+
+    def _copy_late(
+        self,
+        output: str,
+        query: str,
+        streams: Sequence[Stream],
+        windows: Sequence[WindowUse],
+        checkpoint: Checkpoint,
+        batch: int,
+    ) -> None:
+        writer = self._late_writer(query)
+        if batch < writer.position():
+            return
+        now, before = checkpoint.batch(batch), checkpoint.batch(batch - 1)
+        if now is None or before is None or before.watermark is None:
+            return
+        reasons: dict[tuple[str, int, int], str] = {}
+        for stream in streams:
+            if stream.time is None or stream.topic not in now.offsets:
+                continue
+            texts = [
+                {
+                    stream.topic: {
+                        str(number): at for number, at in record.offsets.get(stream.topic, {}).items()
+                    }
+                }
+                for record in (before, now)
+            ]
+            rows: list[Row] = (
+                times(self._spark, stream, self._settings, texts[0], texts[1])
+                .where(is_late(F.col(stream.time), before.watermark, windows))
+                .collect()
+            )
+            for row in rows:
+                reasons[stream.topic, row["partition"], row["offset"]] = (
+                    f"its time {row[stream.time]} came behind the watermark {before.watermark:%Y-%m-%d %H:%M:%S.%f}"
+                )
+        messages = list(fetch(self._connection, reasons))
+        topic = late_topic(output)
+        if writer.write(batch, lambda transaction: copy(transaction, topic, messages, reasons)):
+            self.counts.late[output] = self.counts.late.get(output, 0) + len(messages)
+
+    def _late_writer(self, query: str) -> MarkedWriter:
+        if query not in self._late:
+            self._late[query] = MarkedWriter(self._connection, f"{query}.late")
+        return self._late[query]
+
+
+class _DeadLetters:
+    """The dead values of one stream, and how far they have been copied."""
+
+    def __init__(self, connection: Connection, application: str, stream: Stream) -> None:
+        self._connection, self._stream = connection, stream
+        name = f"headwater.{application}.{stream.name}.dead"
+        self._consumer: Consumer = open_client(
+            Consumer, connection.options(forced={"group.id": name, "enable.auto.commit": False})
+        )
+        self._writer = TransactionalWriter(connection, name)
+        self._position: dict[int, int] | None = None
+        # Until the range before the first call has been looked at, a count of nothing says nothing about it.
+        self.unknown = True
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def position(self) -> dict[int, int]:
+        """By partition, up to where values have been looked at."""
+        if self._position is None:
+            numbers = Admin(self._connection).partitions(self._stream.topic)
+            places = [TopicPartition(self._stream.topic, number) for number in numbers]
+            found = self._consumer.committed(places, COORDINATOR_SECONDS)
+            self._position = {each.partition: max(each.offset, 0) for each in found}
+        return self._position
+
+    def move(self, end: Mapping[int, int]) -> None:
+        """Nothing was dead up to here. Kept in memory alone: looking again after a crash finds nothing."""
+        self.position().update(end)
+
+    def write(self, reasons: Mapping[tuple[str, int, int], str], end: Mapping[int, int]) -> None:
+        """Copies these records, and moves the position, in one transaction."""
+        messages = list(fetch(self._connection, reasons))
+        places = [TopicPartition(self._stream.topic, number, at) for number, at in end.items()]
+        with self._writer.transaction():
+            copy(self._writer, dead_topic(self._stream.name), messages, reasons)
+            self._writer.send_offsets(self._consumer, places)
+        self.position().update(end)
+        self.unknown = False
+
+
+def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Iterator[Message]:
+    """The records at these places, by topic, partition and offset; those that are gone are left out."""
+    by_partition: dict[Place, set[int]] = {}
+    for topic, partition, offset in wanted:
+        by_partition.setdefault((topic, partition), set()).add(offset)
+    if not by_partition:
+        return
+    options = {"group.id": "headwater.aside", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer: Consumer = open_client(
+        Consumer, connection.options(forced={**options, "auto.offset.reset": "earliest"})
+    )
+    try:
+        for (topic, partition), offsets in sorted(by_partition.items()):
+            consumer.assign([TopicPartition(topic, partition, min(offsets))])
+            last, ended = max(offsets), False
+            while not ended:
+                for message in consumer.consume(1000, FETCH_SECONDS) or [None]:
+                    if message is None or message.error() is not None or message.offset() > last:
+                        ended = True
+                        break
+                    if message.offset() in offsets:
+                        yield message
+                    ended = message.offset() >= last
+    finally:
+        consumer.close()
+
+
+def copy(
+    writer: TransactionalWriter,
+    topic: str,
+    messages: Iterable[Message],
+    reasons: Mapping[tuple[str, int, int], str],
+) -> None:
+    """Writes records as they were, with headers that say where they came from, and why."""
+    for message in messages:
+        place = (str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
+        headers: list[tuple[str, Any]] = list(message.headers() or [])
+        headers += [
+            ("headwater.topic", place[0].encode()),
+            ("headwater.partition", str(place[1]).encode()),
+            ("headwater.offset", str(place[2]).encode()),
+            ("headwater.reason", reasons[place].encode()),
+        ]
+        writer.write(topic, message.value(), message.key(), headers=headers)

@@ -1,0 +1,62 @@
+"""Builds of a view: its versions, and rebuilds of one version, each with a checkpoint and a table of its own.
+
+A build is a number in the view store. Its fingerprint says which version of the definition it was made by.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headwater.errors import ViewChanged
+from headwater.streams.engine.fingerprint import same_definition, version_of
+from headwater.views.model import VersionInfo, ViewInfo
+
+
+@dataclass(frozen=True)
+class Build:
+    """Which build a query fills, and why."""
+
+    number: int
+    fingerprint: str  # as the store has it, or will have it
+    reason: Literal["first", "same", "new version", "replay", "checkpoint lost", "store lost"]
+
+
+def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | None) -> Build:
+    """Goes on with the newest build when it was made by the same definition, else begins the next one.
+
+    >>> choose_build("words", 1, '{"version": 1}', None)
+    Build(number=1, fingerprint='{"version": 1}', reason='first')
+    """
+    if known is None or not known.versions:
+        return Build(1, fingerprint, "first")
+    newest = known.versions[-1]
+    built = version_of(newest.fingerprint)
+    if version > built:
+        return Build(newest.version + 1, fingerprint, "new version")
+    if version < built:
+        raise ViewChanged(
+            "run",
+            f"the view {view}",
+            f"version {version} is declared, and version {built} was built already",
+            f"Declare it with version={built + 1} to build it anew.",
+        )
+    if not same_definition(newest.fingerprint, fingerprint):
+        raise ViewChanged(
+            "run",
+            f"the view {view}",
+            f"its definition is not the one that version {version} was built with",
+            f"Declare it with version={version + 1}: it is built beside the old one and then takes its place.",
+        )
+    return Build(newest.version, newest.fingerprint, "same")
+
+
+def needs_rebuild(
+    newest: VersionInfo, last_finished: int | None
+) -> Literal["checkpoint lost", "store lost"] | None:
+    """Whether checkpoint and store are not of one history any more, so that going on would leave holes.
+
+    The store is written before the batch is finished in the checkpoint: it is level or one batch ahead.
+    """
+    batch = newest.progress.batch
+    if last_finished is None:
+        return "checkpoint lost" if batch is not None and batch > 0 else None
+    return "store lost" if batch is None or batch < last_finished else None

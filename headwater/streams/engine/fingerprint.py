@@ -1,0 +1,65 @@
+"""What tells one definition of an output from another: its plan, without the names that Spark invents.
+
+Two runs of the same application give the same fingerprint; a changed function, schema, window or lateness
+gives another. Not covered: what is inside a Python function that the plan calls by name.
+"""
+
+import hashlib
+import json
+import re
+
+from pyspark.sql import DataFrame
+
+_INVENTED = re.compile(
+    r"#\d+L?"  # ids of columns
+    r"|\bplan_id=\d+"
+    r"|@[0-9a-f]{4,16}\b"  # identities of objects
+)
+
+
+def normalised(plan: str) -> str:
+    """A plan's text without what changes from run to run.
+
+    >>> normalised("Project [page#12, at#7L]\\n+- Source@1f2e3d")
+    'Project [page, at]\\n+- Source'
+    """
+    return _INVENTED.sub("", plan)
+
+
+def fingerprint(frame: DataFrame, version: int, extra: object = None) -> str:
+    """A short text, equal for equal definitions on the same Spark.
+
+    Plans are written differently by other versions of Spark, so the version is part of the text, and
+    `same_definition` compares the schemas alone when it differs.
+    """
+    spark = frame.sparkSession
+    plan = normalised(frame._jdf.queryExecution().analyzed().toString())
+    return json.dumps(
+        {
+            "version": version,
+            "spark": spark.version,
+            "plan": hashlib.sha256(f"{plan}\n{extra!r}".encode()).hexdigest()[:16],
+            "schema": hashlib.sha256(frame.schema.json().encode()).hexdigest()[:16],
+        }
+    )
+
+
+def same_definition(one: str, other: str) -> bool:
+    """Whether two fingerprints are of one definition, as far as can be told.
+
+    >>> text = '{"version": 1, "spark": "4.3.0", "plan": "%s", "schema": "a"}'
+    >>> same_definition(text % "x", text % "y")
+    False
+    """
+    left, right = json.loads(one), json.loads(other)
+    keys = ["version", "schema"] + (["plan"] if left["spark"] == right["spark"] else [])
+    return all(left[key] == right[key] for key in keys)
+
+
+def version_of(text: str) -> int:
+    """The declared version in a fingerprint.
+
+    >>> version_of('{"version": 2}')
+    2
+    """
+    return int(json.loads(text)["version"])

@@ -1,0 +1,120 @@
+"""Views over views: computed as a whole, by an ordinary batch query, whenever an input has a new batch.
+
+That allows whatever Spark can do with a table (ranks, distinct counts, joins), and costs the size of the
+inputs each time: it is meant for inputs that fit in memory, which rankings and summaries of aggregates do. The
+result is compared with what the view holds, so that its changes are real changes.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headwater.errors import HeadwaterError
+from headwater.streams.engine.checkpoint import Offsets, merge
+from headwater.streams.engine.watch import first_line
+from headwater.streams.planning import Recomputed
+from headwater.views.model import Batch, Snapshot
+from headwater.views.store import ViewStore
+
+logger = logging.getLogger("headwater.streams")
+
+INPUTS = "views"  # the key among a batch's offsets under which the batches of the inputs are kept
+PAUSE = 2.0
+
+
+class Recompute:
+    """Keeps the recomputed views of an application current."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: ViewStore,
+        views: Sequence[Recomputed],
+        schemas: dict[str, StructType],
+        builds: dict[str, int],
+        changed: Callable[[str], None],
+    ) -> None:
+        self._spark, self._store, self._views = spark, store, views
+        self._schemas, self._builds, self._changed = schemas, builds, changed
+        self._news = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="recompute", daemon=True)
+        self.errors: dict[str, str | None] = {view.output.name: None for view in views}
+        self.batches: dict[str, int] = {view.output.name: 0 for view in views}
+
+    def begin(self) -> None:
+        """Computes what is behind, then what changes."""
+        if self._views:
+            self._news.set()
+            self._thread.start()
+
+    def news(self) -> None:
+        """A view has a new batch."""
+        self._news.set()
+
+    def end(self, seconds: float = 30.0) -> None:
+        """Brings the views up to their inputs, and stops."""
+        if self._views:
+            self._stopped = True
+            self._news.set()
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            self._news.wait()
+            self._news.clear()
+            last = self._stopped
+            for view in self._views:
+                name = view.output.name
+                try:
+                    if self.bring_up(view):
+                        self.batches[name] += 1
+                        self._changed(name)
+                    self.errors[name] = None
+                except (HeadwaterError, PySparkException) as error:
+                    self.errors[name] = first_line(error)
+                    logger.error("cannot compute the view %s: %s", name, self.errors[name])
+                    if not last:
+                        threading.Timer(PAUSE, self._news.set).start()
+            if last:
+                return
+
+    def bring_up(self, view: Recomputed) -> bool:
+        """Computes a view unless it covers its inputs already."""
+        name = view.output.name
+        build = self._builds[name]
+        progress = self._store.progress(name, build)
+        current = {
+            source: [now.version, now.batch]
+            for source, now in ((source, self._store.progress(source)) for source in view.inputs)
+        }
+        if any(batch is None for _, batch in current.values()):
+            return False
+        if progress.offsets.get(INPUTS) == current:
+            return False
+        inputs = {source: self._store.snapshot(source) for source in view.inputs}
+        frames = {source: self._frame(source, held) for source, held in inputs.items()}
+        rows = view.output.function(**frames).toArrow()
+        offsets: Offsets = {}
+        for held in inputs.values():
+            merge(offsets, {k: v for k, v in held.progress.offsets.items() if k != INPUTS})
+        seen = {source: [held.progress.version, held.progress.batch] for source, held in inputs.items()}
+        watermarks = [held.progress.watermark for held in inputs.values() if held.progress.watermark]
+        batch = Batch(
+            (progress.batch if progress.batch is not None else -1) + 1,
+            rows,
+            offsets={**offsets, INPUTS: seen},
+            watermark=min(watermarks, default=None),
+        )
+        return self._store.replace(name, build, batch)
+
+    def _frame(self, view: str, held: Snapshot) -> DataFrame:
+        schema = self._schemas[view]
+        arrow = to_arrow_schema(schema)
+        return self._spark.createDataFrame(pa.Table.from_pylist(held.rows, schema=arrow), schema)

@@ -1,0 +1,140 @@
+"""One running query: started, watched, and started again when it fails."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.errors import HeadwaterError, PipelineFailed
+
+logger = logging.getLogger("headwater.streams")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+STEADY_SECONDS = 60.0  # a query that ran so long begins with the shortest pause again
+
+
+class Watch:
+    """Keeps a query running.
+
+    `start` starts it from its checkpoint; `on_progress` is told of each batch's progress, in order, once.
+    An error of a class in `final` (records that are gone, say) is not tried again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], StreamingQuery],
+        on_progress: Callable[[dict[str, Any]], None] = lambda progress: None,
+        final: tuple[type[HeadwaterError], ...] = (),
+    ) -> None:
+        self.name = name
+        self._start, self._on_progress, self._final = start, on_progress, final
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch {name}", daemon=True)
+        self.query: StreamingQuery | None = None
+        self.state = "starting"
+        self.restarts = 0
+        self.error: str | None = None
+        self.active = False  # whether a batch ran since `take`
+        self._taking = threading.Lock()
+        self._last_batch = -1
+        self._cause: BaseException | None = None
+
+    def begin(self) -> None:
+        """Starts the query, in a thread of its own."""
+        self._thread.start()
+
+    def note(self, error: BaseException) -> None:
+        """The sink says why it failed; Spark would only pass a text on."""
+        self._cause = error
+
+    def end(self, seconds: float = 60.0) -> None:
+        """Stops the query. A batch that is under way is left, and repeated at the next start."""
+        self._stop.set()
+        query = self.query
+        if query is not None:
+            try:
+                query.stop()
+            except (PySparkException, OSError, RuntimeError) as error:
+                logger.warning("cannot stop %s: %s", self.name, error)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._stop.is_set():
+            began = time.monotonic()
+            self._cause = None
+            try:
+                self.query = self._start()
+                self.state = "running"
+                self.query.awaitTermination()
+                failure: BaseException | None = self._cause
+            except Exception as error:
+                failure = self._cause or error
+            self._take_last()
+            if self._stop.is_set():
+                break
+            self._report(failure)
+            if isinstance(failure, self._final):
+                self.state = "failed"
+                return
+            self.state, self.restarts = "restarting", self.restarts + 1
+            pause = (
+                FIRST_PAUSE if time.monotonic() - began > STEADY_SECONDS else min(pause * 2, LONGEST_PAUSE)
+            )
+            self._stop.wait(pause)
+        self.state = "stopped"
+
+    def take(self) -> None:
+        """Tells `on_progress` of the batches that have ended since it was asked last."""
+        query = self.query
+        if query is None or not self.active:
+            return
+        self.active = False
+        with self._taking:
+            # The newest come last; each call is a round trip to Java, so only what is new is fetched.
+            newest: list[dict[str, Any]] = []
+            for held in reversed(query._jsq.recentProgress()):
+                if held.batchId() <= self._last_batch:
+                    break
+                newest.append(json.loads(held.json()))
+            for progress in reversed(newest):
+                if "addBatch" in progress["durationMs"]:
+                    self._last_batch = progress["batchId"]
+                self._on_progress(progress)
+
+    def _take_last(self) -> None:
+        try:
+            self.take()
+        except Exception as error:  # the JVM may be gone
+            logger.debug("no last progress of %s: %s", self.name, error)
+
+    def _report(self, failure: BaseException | None) -> None:
+        cause = first_line(failure) if failure is not None else "it ended by itself"
+        error = (
+            failure if isinstance(failure, HeadwaterError) else PipelineFailed("go on with", self.name, cause)
+        )
+        self.error = str(error)
+        logger.error("%s", error)
+
+
+def first_line(error: BaseException) -> str:
+    """The line of an error that says what happened; Spark and Java wrap it in many.
+
+    >>> first_line(ValueError("no such thing.\\nat line 1"))
+    'ValueError: no such thing'
+    """
+    text = str(error).strip()
+    if isinstance(error, HeadwaterError):
+        return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # A failure in Python ends with its own message, below a traceback.
+    found = [line for line in lines if line.startswith("headwater.errors.")]
+    line = found[-1].split(": ", 1)[-1] if found else (lines[0] if lines else "no reason given")
+    prefix = "" if isinstance(error, PySparkException) else f"{type(error).__name__}: "
+    return f"{prefix}{line.rstrip('.')}"

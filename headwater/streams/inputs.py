@@ -1,0 +1,167 @@
+"""A stream's DataFrame: its topic read, its values decoded, what does not parse left out and counted.
+
+A value that does not parse, or that lacks the event time, is not an event: it has a problem. The query counts
+those (see `dead_metric`), and the side path of ``aside`` writes them to ``<stream>.dead``. A record without a
+value says that its key was deleted; it is no event either, and is counted as a tombstone.
+"""
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+
+from headwater.errors import ApplicationInvalid
+from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Stream
+from headwater.streams.settings import StreamSettings
+from headwater.streams.sources.opening import open_range, open_stream
+from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
+from headwater.streams.values import decode, value_schema
+
+META = {
+    "key": "_key",
+    "topic": "_topic",
+    "partition": "_partition",
+    "offset": "_offset",
+    "timestamp": LOG_TIME,
+    "headers": "_headers",
+}
+
+
+def dead_metric(stream: str) -> str:
+    """The name under which a query counts the problems of a stream."""
+    return f"headwater.dead.{stream}"
+
+
+def schema_of(stream: Stream) -> StructType:
+    """The schema of a stream's values; refuses one that Spark cannot read, or without its event time."""
+    subject = f"the stream {stream.name}"
+    try:
+        schema = value_schema(stream)
+    except PySparkException as error:
+        raise ApplicationInvalid(
+            "read the schema of",
+            subject,
+            str(error).splitlines()[0],
+            "Write it as in CREATE TABLE: 'user_id long, page string, at timestamp'.",
+        ) from error
+    if stream.time is not None and stream.time not in (LOG_TIME, PROCESSING_TIME):
+        names = schema.fieldNames()
+        if stream.time not in names:
+            raise ApplicationInvalid(
+                "declare",
+                subject,
+                f"time is the column {stream.time!r}, and its columns are {', '.join(names)}",
+                "Name the column of the event time, LOG_TIME or PROCESSING_TIME.",
+            )
+        kind = schema[stream.time].dataType
+        if not isinstance(kind, TimestampType | TimestampNTZType):
+            raise ApplicationInvalid(
+                "declare",
+                subject,
+                f"its event time {stream.time!r} is of type {kind.simpleString()}",
+                f"Declare it as '{stream.time} timestamp'.",
+            )
+    return schema
+
+
+def read_of(stream: Stream, settings: StreamSettings, *, connector: bool = False) -> TopicRead:
+    """How a stream's topic is read."""
+    columns: tuple[str, ...] = ("value",)
+    if stream.metadata:
+        columns += tuple(META)
+    elif stream.time == LOG_TIME:
+        columns += ("timestamp",)
+    return TopicRead(
+        settings.bootstrap,
+        (stream.topic,),
+        properties=dict(settings.properties),
+        start=stream.start,
+        max_rows=stream.max_rows,
+        on_gap=stream.on_gap,
+        columns=columns,
+        connector=connector,
+    )
+
+
+def events(
+    spark: SparkSession, stream: Stream, settings: StreamSettings, *, connector: bool = False
+) -> DataFrame:
+    """The stream as its functions see it, with its watermark."""
+    schema = schema_of(stream)
+    read = read_of(stream, settings, connector=connector)
+    decoded = _with_time_checked(
+        decode(spark, stream, schema, lambda inner: open_stream(spark, read, inner)), stream
+    )
+    problem, value = F.col(PROBLEM), F.col("value")
+    counted = decoded.observe(
+        dead_metric(stream.name),
+        F.count_if(problem.isNotNull()).alias("dead"),
+        F.count_if(problem.isNull() & value.isNull()).alias("tombstones"),
+    )
+    frame = counted.where(problem.isNull() & value.isNotNull()).select(*_columns(stream))
+    if stream.time is not None:
+        frame = frame.withWatermark(stream.time, f"{stream.lateness} microseconds")
+    return frame
+
+
+def problems(
+    spark: SparkSession, stream: Stream, settings: StreamSettings, start: Offsets, end: Offsets
+) -> DataFrame:
+    """Where the values with a problem lie between two positions: partition, offset, problem."""
+    schema = schema_of(stream)
+    read = TopicRead(
+        settings.bootstrap,
+        (stream.topic,),
+        properties=dict(settings.properties),
+        on_gap="continue",  # what is gone cannot be set aside any more
+        columns=("value", "partition", "offset"),
+    )
+    decoded = _with_time_checked(
+        decode(spark, stream, schema, lambda inner: open_range(spark, read, start, end, inner)), stream
+    )
+    return decoded.where(F.col(PROBLEM).isNotNull()).select("partition", "offset", PROBLEM)
+
+
+def times(
+    spark: SparkSession, stream: Stream, settings: StreamSettings, start: Offsets, end: Offsets
+) -> DataFrame:
+    """The event times between two positions: partition, offset, and the time's own column."""
+    schema = schema_of(stream)
+    read = TopicRead(
+        settings.bootstrap,
+        (stream.topic,),
+        properties=dict(settings.properties),
+        on_gap="continue",
+        columns=("value", "partition", "offset", "timestamp"),
+    )
+    decoded = decode(spark, stream, schema, lambda inner: open_range(spark, read, start, end, inner))
+    assert stream.time is not None
+    good = decoded.where(F.col(PROBLEM).isNull() & F.col("value").isNotNull())
+    return good.select("partition", "offset", _time_column(stream).alias(stream.time))
+
+
+def _time_column(stream: Stream) -> Column:
+    if stream.time == LOG_TIME:
+        return F.col("timestamp")
+    if stream.time == PROCESSING_TIME:
+        return F.current_timestamp()
+    return F.col("value").getField(str(stream.time))
+
+
+def _with_time_checked(decoded: DataFrame, stream: Stream) -> DataFrame:
+    if stream.time is None or stream.time in (LOG_TIME, PROCESSING_TIME):
+        return decoded
+    missing = F.col("value").isNotNull() & F.col("value").getField(stream.time).isNull()
+    reason = F.when(missing, F.lit(f"the event time {stream.time!r} is missing"))
+    return decoded.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), reason))
+
+
+def _columns(stream: Stream) -> list[Column]:
+    columns = [F.col("value.*")]
+    if stream.metadata:
+        columns += [F.col(name).alias(shown) for name, shown in META.items()]
+    elif stream.time == LOG_TIME:
+        columns.append(F.col("timestamp").alias(LOG_TIME))
+    if stream.time == PROCESSING_TIME:
+        columns.append(F.current_timestamp().alias(PROCESSING_TIME))
+    return columns

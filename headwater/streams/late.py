@@ -1,0 +1,69 @@
+"""Which events came too late for an output: those whose windows had all ended when their batch began.
+
+Spark drops them and counts what it dropped. Which events they were follows from the windows that the function
+groups by, noted here while it runs, and from the watermark that the batch ran with.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+
+@dataclass(frozen=True)
+class WindowUse:
+    """Windows of `size` that begin `every` so often, both in microseconds; a session has its gap as `size`."""
+
+    size: int
+    every: int
+
+
+_noted: ContextVar[list[WindowUse] | None] = ContextVar("windows", default=None)
+
+
+@contextmanager
+def windows_used() -> Iterator[list[WindowUse]]:
+    """Collects the windows that are made within the block.
+
+    >>> with windows_used() as windows:
+    ...     note_window(60_000_000, 60_000_000)
+    >>> windows
+    [WindowUse(size=60000000, every=60000000)]
+    """
+    windows: list[WindowUse] = []
+    token = _noted.set(windows)
+    try:
+        yield windows
+    finally:
+        _noted.reset(token)
+
+
+def note_window(size: int, every: int | None = None) -> None:
+    """A window was made; without `every` it is a session."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(WindowUse(size, every or 0))
+
+
+def is_late(time: Column, watermark: datetime, windows: Sequence[WindowUse]) -> Column:
+    """Whether Spark drops an event with this time in a batch with this watermark.
+
+    An event is late when the last of its windows has ended by then. Without a window it is late when it is
+    older than the watermark.
+    """
+    mark = F.lit(round(watermark.timestamp() * 1_000_000))
+    if not windows:
+        return F.unix_micros(time) < mark
+    ends = [last_end(F.unix_micros(time), window) for window in windows]
+    return (F.greatest(*ends) if len(ends) > 1 else ends[0]) <= mark
+
+
+def last_end(micros: Column, window: WindowUse) -> Column:
+    """The end of the last window that an event of this time is in."""
+    if window.every == 0:
+        return micros + F.lit(window.size)
+    return micros - F.pmod(micros, F.lit(window.every)) + F.lit(window.size)

@@ -1,0 +1,196 @@
+"""From declarations to DataFrames: every function is called, and what it gives is checked, before a start."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType, TimestampType
+
+from headwater.errors import ApplicationInvalid, HeadwaterError
+from headwater.streams.declarations import Files, Format, Node, Output, Stream, Table, Topic, View
+from headwater.streams.engine.fingerprint import fingerprint
+from headwater.streams.graph import Graph, describe
+from headwater.streams.late import WindowUse, windows_used
+from headwater.streams.modes import Mode, choose_mode, prepared
+
+DELAY = "spark.watermarkDelayMs"  # the key by which Spark marks the event-time column
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """An output that a streaming query computes."""
+
+    output: Output
+    frame: DataFrame
+    mode: Mode
+    streams: tuple[Stream, ...]  # what it reads
+    windows: tuple[WindowUse, ...]  # what its function groups by
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A view that reads views alone: it is computed as a whole whenever one of them has changed."""
+
+    output: View
+    inputs: tuple[str, ...]
+    schema: StructType
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All outputs of an application, each after those it reads."""
+
+    pipelines: tuple[Pipeline, ...]
+    recomputed: tuple[Recomputed, ...]
+    streams: Mapping[str, Stream]  # by name, those that topics of the application have become among them
+
+
+def plan(
+    spark: SparkSession,
+    graph: Graph,
+    open_stream: Callable[[Stream, bool], DataFrame],
+) -> Plan:
+    """Calls every function on the DataFrames of its inputs.
+
+    `open_stream` gives the DataFrame of a stream; it is told whether the query is to run in real time.
+    """
+    streams: dict[str, Stream] = {}
+    view_schemas: dict[str, StructType] = {}
+    pipelines: list[Pipeline] = []
+    recomputed: list[Recomputed] = []
+    for node in graph.nodes.values():
+        if isinstance(node, Stream):
+            streams[node.name] = node
+            continue
+        if isinstance(node, Table):
+            continue
+        kinds = {name: graph.nodes[name] for name in node.inputs}
+        if any(isinstance(source, View) for source in kinds.values()):
+            derived = _plan_recomputed(spark, node, kinds, view_schemas)
+            view_schemas[node.name] = derived.schema
+            recomputed.append(derived)
+            continue
+        _refuse_tables(node, kinds)
+        realtime = isinstance(node, Topic) and node.realtime
+        read = tuple(streams[name] for name in node.inputs)
+        with windows_used() as windows:
+            frame = _call(node, {stream.name: open_stream(stream, realtime) for stream in read})
+        frame = prepared(frame)
+        _check_columns(node, frame.schema)
+        mode = _mode(node, frame)
+        pipelines.append(
+            Pipeline(node, frame, mode, read, tuple(windows), fingerprint(frame, node.version, _extra(node)))
+        )
+        if isinstance(node, View):
+            view_schemas[node.name] = frame.schema
+        if isinstance(node, Topic):
+            streams[node.name] = _as_stream(node, frame.schema, read)
+    return Plan(tuple(pipelines), tuple(recomputed), streams)
+
+
+def _call(node: Output, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    subject = describe(node.function)
+    try:
+        frame: Any = node.function(**inputs)
+    except HeadwaterError:
+        raise
+    except PySparkException as error:
+        raise ApplicationInvalid("run", subject, _spark_reason(error, inputs)) from error
+    if not isinstance(frame, DataFrame):
+        raise ApplicationInvalid(
+            "run", subject, f"it returned {type(frame).__name__} and not a DataFrame", "Return the DataFrame."
+        )
+    return frame
+
+
+def _spark_reason(error: PySparkException, inputs: Mapping[str, DataFrame]) -> str:
+    condition = error.getCondition() or ""
+    parameters = error.getMessageParameters() or {}
+    has = "; ".join(f"{name} has {', '.join(frame.columns)}" for name, frame in inputs.items())
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        wanted = str(parameters.get("objectName", "?")).replace("`", "")
+        return f"it wants the column {wanted!r}, and {has}"
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{lines[0].rstrip('.')} ({has})" if lines else f"{type(error).__name__} ({has})"
+
+
+def _check_columns(node: Output, schema: StructType) -> None:
+    wanted = node.partition_by if isinstance(node, Files) else node.key
+    names = schema.fieldNames()
+    for column in wanted:
+        if column not in names:
+            raise ApplicationInvalid(
+                "declare",
+                describe(node.function),
+                f"its key is {column!r}, and it returns the columns {', '.join(names)}",
+                "Return that column, or name another as the key.",
+            )
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ApplicationInvalid(
+            "declare",
+            describe(node.function),
+            f"it returns more than one column named {', '.join(twice)}",
+            "Rename or drop one of them.",
+        )
+
+
+def _refuse_tables(node: Output, kinds: Mapping[str, Node]) -> None:
+    for name, source in kinds.items():
+        if isinstance(source, Table):
+            raise ApplicationInvalid(
+                "wire",
+                describe(node.function),
+                f"its input {name!r} is a table, and tables cannot be joined yet",
+                "Read the table's topic as a stream.",
+            )
+
+
+def _mode(node: Output, frame: DataFrame) -> Mode:
+    wanted = "final" if isinstance(node, Files) else node.emit
+    return choose_mode(frame, wanted, subject=describe(node.function), complete=isinstance(node, View))
+
+
+def _plan_recomputed(
+    spark: SparkSession, node: Output, kinds: Mapping[str, Node], schemas: Mapping[str, StructType]
+) -> Recomputed:
+    subject = describe(node.function)
+    others = [name for name, source in kinds.items() if not isinstance(source, View)]
+    if others or not isinstance(node, View):
+        what = f"it reads {others[0]!r} as well" if others else f"it is a {node.kind}"
+        raise ApplicationInvalid(
+            "wire",
+            subject,
+            f"a view is read by views alone, and {what}",
+            "Read the changelog topic of the view as a stream.",
+        )
+    frame = _call(node, {name: spark.createDataFrame([], schemas[name]) for name in kinds})
+    _check_columns(node, frame.schema)
+    return Recomputed(node, node.inputs, frame.schema, fingerprint(frame, node.version, _extra(node)))
+
+
+def _extra(node: Output) -> object:
+    return [node.kind, *(node.key if not isinstance(node, Files) else node.partition_by)]
+
+
+def _as_stream(node: Topic, schema: StructType, read: tuple[Stream, ...]) -> Stream:
+    """A topic of the application, as those see it who read it further down."""
+    fields = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+    times = [
+        field.name
+        for field in schema.fields
+        if isinstance(field.dataType, TimestampType) and DELAY in (field.metadata or {})
+    ]
+    return Stream(
+        name=node.name,
+        topic=node.topic,
+        schema=fields,
+        format=Format("json"),
+        time=times[0] if times else None,
+        lateness=max((stream.lateness for stream in read), default=0),
+        partitions=node.partitions,
+    )
