@@ -124,13 +124,15 @@ def open_store(url: str) -> ViewStore:
     Traceback (most recent call last):
     headwater.errors.BadInput: cannot open the view store mysql://localhost: ...
     """
+    from headwater.views.sql import SqlStore
+
     if url.startswith("sqlite:///"):
-        from headwater.views.sqlite import SqliteStore
+        from headwater.views.sqlite import SqliteDatabase
 
-        return SqliteStore(url.removeprefix("sqlite:///"))
+        return SqlStore(SqliteDatabase(url.removeprefix("sqlite:///")))
     if url.startswith(("postgresql://", "postgres://")):
-        from headwater.views.postgres import PostgresStore
+        from headwater.views.postgres import PostgresDatabase
 
-        return PostgresStore(url)
+        return SqlStore(PostgresDatabase(url))
     cause = "the address is neither sqlite:///FILE nor postgresql://..."
     raise BadInput("open", f"the view store {url}", cause, "Correct HEADWATER_STORE.")

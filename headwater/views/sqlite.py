@@ -1,0 +1,212 @@
+"""Views in a SQLite file.
+
+The file is in WAL mode: readers see the last commit and never wait for the writer, nor it for them. There is
+one writer at a time; threads of this process queue for it, other processes are waited for.
+
+``synchronous`` is FULL: a commit has reached the disk when it returns, so that it survives a power cut as
+well as a kill of the process. NORMAL would survive the kill, too, but a power cut could take back the last
+batches that the query's checkpoint already counts as done, and nobody would ever repeat those. The price is
+one wait for the disk a batch. (A disk that lies about having written can still lose commits.) The file may
+not lie on a network file system: WAL needs shared memory.
+
+Numbers are kept as SQLite's, booleans as 0 and 1, NaN as the text ``NaN``. Times, dates and decimals are
+texts: times in ISO 8601 and UTC, which SQLite's own date functions read.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import StoreFailed
+from headwater.views.database import Connection, Database, Operand, Result
+from headwater.views.texts import json_texts, plain_texts
+from headwater.views.types import is_nested
+from headwater.views.values import Decoder, json_decoder, utc
+
+BUSY = 60.0  # seconds to wait for a writer in another process
+_WAL_PAGES = 4096  # 16 MB: smaller logs are copied back so often that large batches stall
+_WAL_LIMIT = 64 << 20  # bytes that the log keeps on disk after a burst
+
+
+class SqliteDatabase(Database):
+    """Connections to one file: one that writes, and as many readers as read at once."""
+
+    mark = "?"
+    lock = ""  # a writer has the database for itself
+    temporary = ""
+    table_options = " WITHOUT ROWID"
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writing = threading.Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._readers: list[sqlite3.Connection] = []  # idle ones
+        self._closed = False
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreFailed("open", path, str(error), "Choose a directory that can be written.") from error
+
+    def read(self, operation: str, subject: str, work: Callable[[Connection], Result]) -> Result:
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = self._open(operation, subject, "PRAGMA query_only = 1")
+        try:
+            connection.execute("BEGIN")
+            try:
+                return work(cast(Connection, connection))
+            finally:
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _failed(operation, subject, error) from error
+        finally:
+            if self._closed:
+                connection.close()
+            else:
+                self._readers.append(connection)
+
+    def write(self, operation: str, subject: str, work: Callable[[Connection], Result]) -> Result:
+        with self._writing:
+            if self._writer is None or self._closed:
+                self._writer = self._open(
+                    operation,
+                    subject,
+                    "PRAGMA journal_mode = WAL",
+                    "PRAGMA synchronous = FULL",
+                    "PRAGMA temp_store = MEMORY",
+                    "PRAGMA cache_size = -65536",  # kB
+                    f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}",
+                    f"PRAGMA journal_size_limit = {_WAL_LIMIT}",
+                )
+            connection = self._writer
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    result = work(cast(Connection, connection))
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise _failed(operation, subject, error) from error
+            return result
+
+    def load(self, connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:
+        names = ", ".join(self.quote(name) for name in columns)
+        marks = ", ".join("?" * len(columns))
+        rows = zip(*map(_stored, columns.values()), strict=True)
+        cast(sqlite3.Connection, connection).executemany(
+            f"INSERT INTO {table} ({names}) VALUES ({marks})", rows
+        )
+
+    def stream(self, connection: Connection, sql: str, rows: int) -> Iterator[list[Any]]:
+        cursor = cast(sqlite3.Connection, connection).execute(sql)
+        while found := cursor.fetchmany(rows):
+            yield found
+
+    def column_type(self, kind: pa.DataType) -> str:
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            return "INTEGER"
+        if pa.types.is_floating(kind):
+            return "REAL"
+        return "BLOB" if pa.types.is_binary(kind) else "TEXT"
+
+    def operand(self, column: str, path: tuple[str, ...], kind: pa.DataType) -> Operand:
+        sql, bound = self.quote(column), ()  # type: tuple[str, tuple[Any, ...]]
+        if path:
+            sql = f"json_extract({sql}, ?)"
+            bound = ("$" + "".join(f'."{name}"' for name in path),)
+            if is_nested(kind):
+                return Operand(sql, bound, lambda value: json_texts(value)[0].as_py())
+            if pa.types.is_decimal(kind):  # JSON's numbers are read as floats
+                return Operand(sql, bound, lambda value: float(value[0].as_py()))
+            if pa.types.is_binary(kind):
+                return Operand(sql, bound, lambda value: plain_texts(value)[0].as_py())
+        elif pa.types.is_decimal(kind):
+            sql += " COLLATE headwater_decimal"
+        return Operand(sql, bound, lambda value: _stored(value)[0])
+
+    def decoder(self, kind: pa.DataType) -> Decoder | None:
+        if is_nested(kind):
+            return json_decoder(kind)
+        if pa.types.is_boolean(kind):
+            return bool
+        if pa.types.is_floating(kind):
+            return float
+        if pa.types.is_timestamp(kind):
+            return utc if kind.tz else datetime.fromisoformat
+        if pa.types.is_date(kind):
+            return date.fromisoformat
+        return Decimal if pa.types.is_decimal(kind) else None
+
+    def differ(self, left: str, right: str) -> str:
+        return f"{left} IS NOT {right}"
+
+    def close(self) -> None:
+        self._closed = True
+        with self._writing:
+            if self._writer is not None:
+                self._writer.close()
+        while self._readers:
+            self._readers.pop().close()
+
+    def _open(self, operation: str, subject: str, *settings: str) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreFailed(operation, subject, "the store was closed", "Open it again.")
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=BUSY, isolation_level=None, check_same_thread=False, cached_statements=512
+            )
+            connection.create_collation("headwater_decimal", _compare_decimals)
+            for setting in settings:
+                connection.execute(setting)
+        except sqlite3.Error as error:
+            raise _failed(operation, subject, error) from error
+        return connection
+
+
+def _stored(values: pa.Array) -> list[Any]:
+    """A column as SQLite keeps it."""
+    kind = values.type
+    if is_nested(kind):
+        texts = json_texts(values)
+        return _listed(pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts)
+    if pa.types.is_boolean(kind):
+        return _listed(values.cast(pa.int8()))
+    if pa.types.is_floating(kind):
+        # SQLite takes NaN for null.
+        return ["NaN" if value != value else value for value in _listed(values)]
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        return _listed(plain_texts(values))
+    return _listed(values)
+
+
+def _listed(values: pa.Array) -> list[Any]:
+    if values.null_count == 0 and pa.types.is_primitive(values.type):
+        return cast(list[Any], values.to_numpy(zero_copy_only=False).tolist())
+    return cast(list[Any], values.to_pylist())
+
+
+def _compare_decimals(left: str, right: str) -> int:
+    a, b = Decimal(left), Decimal(right)
+    return (a > b) - (a < b)
+
+
+def _failed(operation: str, subject: str, error: sqlite3.Error) -> StoreFailed:
+    step = None
+    if "locked" in str(error):
+        step = (
+            f"Another process has written for over {BUSY:g} seconds; look which one. The batch is repeated."
+        )
+    elif "full" in str(error):
+        step = "Free space; the batch is repeated."
+    return StoreFailed(operation, subject, str(error), step)
