@@ -57,7 +57,7 @@ class Database(ABC):
 
     @abstractmethod
     def load(self, connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:
-        """Insert rows in bulk. The arrays' types are those of the table's columns."""
+        """Insert rows in bulk. The arrays have the types of the table's columns; nested values are texts."""
 
     @abstractmethod
     def stream(self, connection: Connection, sql: str, rows: int) -> Iterator[list[Any]]:

@@ -1,7 +1,7 @@
 """The rows of a batch made ready for a store: checked, with the types of the schema, one row a key. Pure."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,21 @@ import pyarrow.compute as pc
 
 from headwater.errors import BadInput, ViewChanged
 from headwater.views.model import ViewSchema
-from headwater.views.texts import json_objects, valid_strings
-from headwater.views.types import arrow_type
+from headwater.views.texts import joined_objects, json_objects, json_texts, valid_strings
+from headwater.views.types import arrow_type, is_nested
 from headwater.views.values import one_value
 
 
 class EncodedRows:
-    """Columns of equal length, and the canonical text of each row's key."""
+    """Columns of equal length, nested ones as JSON texts, and the canonical text of each row's key.
 
-    def __init__(self, keys: pa.Array, columns: dict[str, pa.Array]) -> None:
+    ``known`` has the JSON texts of some columns: a window is part of the key, a column, and part of the row.
+    """
+
+    def __init__(self, keys: pa.Array, columns: dict[str, pa.Array], known: dict[str, pa.Array]) -> None:
         self.keys = keys
         self.columns = columns
+        self._known = known
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -28,35 +32,60 @@ class EncodedRows:
     @functools.cached_property
     def texts(self) -> pa.Array:
         """Each row as a JSON object."""
-        return json_objects(self.columns)
+        return joined_objects(
+            {
+                name: self._known[name] if name in self._known else json_texts(column)
+                for name, column in self.columns.items()
+            }
+        )
 
     def pieces(self, size: int) -> "list[EncodedRows]":
         """The rows in pieces of at most ``size``, which bounds the memory that staging takes."""
         if len(self) <= size:
             return [self]
-        return [
-            EncodedRows(self.keys[at : at + size], {n: c[at : at + size] for n, c in self.columns.items()})
-            for at in range(0, len(self), size)
-        ]
+        return [self._slice(at, size) for at in range(0, len(self), size)]
+
+    def sorted_by_key(self) -> "EncodedRows":
+        """Of each key the last row, in the order of the keys: neighbours in a table are found together."""
+        places = _last_of_each(self.keys)
+        if places is None:
+            places = pc.sort_indices(self.keys)
+        else:
+            places = places.take(pc.sort_indices(self.keys.take(places)))
+        return self._changed(lambda array: array.take(places))
+
+    def _slice(self, at: int, size: int) -> "EncodedRows":
+        return self._changed(lambda array: array[at : at + size])
+
+    def _changed(self, change: Callable[[pa.Array], pa.Array]) -> "EncodedRows":
+        return EncodedRows(
+            change(self.keys),
+            {name: change(array) for name, array in self.columns.items()},
+            {name: change(array) for name, array in self._known.items()},
+        )
 
 
 def encode_rows(schema: ViewSchema, table: pa.Table) -> EncodedRows:
-    """The table's rows, of each key the last one.
+    """The table's rows, of each key the last one, in the order of the keys.
 
     >>> from headwater.views.model import Column
     >>> schema = ViewSchema("words", 1, (Column("word", "string"), Column("n", "bigint")), ("word",))
     >>> rows = encode_rows(schema, pa.table({"n": [1, 2, 3], "word": ["a", "b", "a"]}))
     >>> rows.keys.to_pylist(), rows.columns["n"].to_pylist()
-    (['{"word":"b"}', '{"word":"a"}'], [2, 3])
+    (['{"word":"a"}', '{"word":"b"}'], [3, 2])
     """
     wanted = [column.name for column in schema.columns]
     columns = _columns(schema, table, wanted)
-    keys = json_objects({name: columns[name] for name in schema.key})
-    last = _last_of_each(keys)
-    if last is not None:
-        keys = keys.take(last)
-        columns = {name: column.take(last) for name, column in columns.items()}
-    return EncodedRows(keys, columns)
+    known = {
+        name: json_texts(column)
+        for name, column in columns.items()
+        if name in schema.key or is_nested(column.type)
+    }
+    for name, column in columns.items():
+        if is_nested(column.type):
+            columns[name] = pc.if_else(pc.is_valid(column), known[name], None)
+    keys = joined_objects({name: known[name] for name in schema.key})
+    return EncodedRows(keys, columns, known).sorted_by_key()
 
 
 def encode_keys(schema: ViewSchema, table: pa.Table | None, besides: pa.Array) -> pa.Array:
@@ -112,9 +141,8 @@ def _columns(schema: ViewSchema, table: pa.Table, wanted: list[str]) -> dict[str
 
 
 def _last_of_each(keys: pa.Array) -> pa.Array | None:
-    """Where the last row of each key is, ascending; None when no key comes twice."""
+    """Where the last row of each key is; None when no key comes twice."""
     if pc.count_distinct(keys).as_py() == len(keys):
         return None
     numbered = pa.table({"key": keys, "at": np.arange(len(keys))})
-    last = numbered.group_by("key").aggregate([("at", "max")]).column("at_max").combine_chunks()
-    return last.take(pc.sort_indices(last))
+    return numbered.group_by("key").aggregate([("at", "max")]).column("at_max").combine_chunks()

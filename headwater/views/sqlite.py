@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import StoreFailed
 from headwater.views.database import Connection, Database, Operand, Result
@@ -121,19 +120,19 @@ class SqliteDatabase(Database):
         return "BLOB" if pa.types.is_binary(kind) else "TEXT"
 
     def operand(self, column: str, path: tuple[str, ...], kind: pa.DataType) -> Operand:
-        sql, bound = self.quote(column), ()  # type: tuple[str, tuple[Any, ...]]
-        if path:
-            sql = f"json_extract({sql}, ?)"
-            bound = ("$" + "".join(f'."{name}"' for name in path),)
-            if is_nested(kind):
-                return Operand(sql, bound, lambda value: json_texts(value)[0].as_py())
-            if pa.types.is_decimal(kind):  # JSON's numbers are read as floats
-                return Operand(sql, bound, lambda value: float(value[0].as_py()))
-            if pa.types.is_binary(kind):
-                return Operand(sql, bound, lambda value: plain_texts(value)[0].as_py())
-        elif pa.types.is_decimal(kind):
-            sql += " COLLATE headwater_decimal"
-        return Operand(sql, bound, lambda value: _stored(value)[0])
+        sql = self.quote(column)
+        if not path:
+            collation = " COLLATE headwater_decimal" if pa.types.is_decimal(kind) else ""
+            return Operand(sql + collation, (), _json_text if is_nested(kind) else _first)
+        place = ("$" + "".join(f'."{name}"' for name in path),)
+        bind = _first
+        if is_nested(kind):
+            bind = _json_text
+        elif pa.types.is_decimal(kind):  # SQLite reads JSON's numbers as floats
+            bind = _as_float
+        elif pa.types.is_binary(kind):
+            bind = _base64
+        return Operand(f"json_extract({sql}, ?)", place, bind)
 
     def decoder(self, kind: pa.DataType) -> Decoder | None:
         if is_nested(kind):
@@ -177,9 +176,6 @@ class SqliteDatabase(Database):
 def _stored(values: pa.Array) -> list[Any]:
     """A column as SQLite keeps it."""
     kind = values.type
-    if is_nested(kind):
-        texts = json_texts(values)
-        return _listed(pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts)
     if pa.types.is_boolean(kind):
         return _listed(values.cast(pa.int8()))
     if pa.types.is_floating(kind):
@@ -188,6 +184,22 @@ def _stored(values: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
         return _listed(plain_texts(values))
     return _listed(values)
+
+
+def _first(value: pa.Array) -> Any:
+    return _stored(value)[0]
+
+
+def _json_text(value: pa.Array) -> Any:
+    return json_texts(value)[0].as_py()
+
+
+def _as_float(value: pa.Array) -> Any:
+    return None if value.null_count else float(value[0].as_py())
+
+
+def _base64(value: pa.Array) -> Any:
+    return plain_texts(value)[0].as_py()
 
 
 def _listed(values: pa.Array) -> list[Any]:

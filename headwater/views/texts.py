@@ -21,9 +21,14 @@ def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
     >>> json_objects({"word": pa.array(["a", None]), "n": pa.array([1, 2])}).to_pylist()
     ['{"word":"a","n":1}', '{"word":null,"n":2}']
     """
+    return joined_objects({name: json_texts(values) for name, values in columns.items()})
+
+
+def joined_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
+    """As ``json_objects``, of values that are JSON texts already."""
     parts: list[pa.Array | str] = []
-    for name, values in columns.items():
-        parts += ["," if parts else "{", orjson.dumps(name).decode() + ":", json_texts(values)]
+    for name, texts in columns.items():
+        parts += ["," if parts else "{", orjson.dumps(name).decode() + ":", texts]
     return pc.binary_join_element_wise(*_merged([*parts, "}"]), "")
 
 
@@ -80,8 +85,10 @@ def plain_texts(values: pa.Array) -> pa.Array:
     """
     kind = values.type
     if pa.types.is_timestamp(kind):
-        kind = pa.timestamp("us", "UTC" if kind.tz else None)
-        return pc.replace_substring(values.cast(kind).cast(pa.string()), " ", "T")
+        # Without its zone, since Arrow looks that up for each value.
+        texts = values.cast(pa.timestamp("us", "UTC" if kind.tz else None)).cast(pa.timestamp("us"))
+        texts = pc.replace_substring(texts.cast(pa.string()), " ", "T")
+        return pc.binary_join_element_wise(texts, "Z", "") if kind.tz else texts
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         encoded = [None if v is None else base64.b64encode(v).decode() for v in values.to_pylist()]
         return pa.array(encoded, pa.string())

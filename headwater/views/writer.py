@@ -99,18 +99,20 @@ class VersionWriter:
         names = [quote(column.name) for column in self._schema.columns]
         beside_key = [quote(c.name) for c in self._schema.columns if c.name not in self._schema.key]
         execute = self._connection.execute
-        same = f"t.{KEY} = {staged}.{KEY}"
+        differ = "1 = 0"
         if beside_key:
             new = "(" + ", ".join(f"{staged}.{name}" for name in beside_key) + ")"
             old = "(" + ", ".join(f"t.{name}" for name in beside_key) + ")"
-            unchanged = f"{same} AND NOT ({self._database.differ(new, old)})"
-        else:
-            unchanged = same
-        execute(f"DELETE FROM {staged} WHERE EXISTS (SELECT 1 FROM {self._table} t WHERE {unchanged})")
-        (added,) = execute(
-            f"SELECT count(*) FROM {staged} WHERE NOT EXISTS (SELECT 1 FROM {self._table} t WHERE {same})"
+            differ = self._database.differ(new, old)
+        same = f"t.{KEY} = {staged}.{KEY}"
+        total, present, changed = execute(
+            f"SELECT count(*), count(t.{KEY}), count(CASE WHEN t.{KEY} IS NOT NULL AND {differ} THEN 1 END) "
+            f"FROM {staged} LEFT JOIN {self._table} t ON {same}"
         ).fetchone()
-        self._record("upsert", staged, TEXT)
+        if changed < present:
+            unchanged = f"{same} AND NOT ({differ})"
+            execute(f"DELETE FROM {staged} WHERE EXISTS (SELECT 1 FROM {self._table} t WHERE {unchanged})")
+        self._record("upsert", staged, TEXT, dense=changed == present)
         # The condition that always holds keeps SQLite from reading ON CONFLICT as a join's ON.
         chosen = ", ".join([KEY, *names])
         on_conflict = (
@@ -123,24 +125,25 @@ class VersionWriter:
             f"ON CONFLICT ({KEY}) DO {on_conflict}"
         )
         execute(f"DELETE FROM {staged}")
-        self.rows += added
+        self.rows += total - present
 
     def _remove(self, gone: str) -> None:
-        self._record("delete", gone, "NULL")
+        self._record("delete", gone, "NULL", dense=False)
         removed = self._connection.execute(
             f"DELETE FROM {self._table} WHERE {KEY} IN (SELECT {KEY} FROM {gone})"
         ).rowcount
         self._connection.execute(f"DELETE FROM {gone}")
         self.rows -= removed
 
-    def _record(self, op: str, source: str, text: str) -> None:
+    def _record(self, op: str, source: str, text: str, *, dense: bool) -> None:
+        """Enter the rows of a scratch table into the outbox; ``dense`` when they are numbered 0, 1, 2, ..."""
         if self.last_change is None:
             return
         mark = self._database.mark
+        place = f"1 + {NUMBER}" if dense else f"row_number() OVER (ORDER BY {NUMBER})"  # which sorts: slow
         self.last_change += self._connection.execute(
             f"INSERT INTO {self._outbox} (number, batch, op, key, value) "
-            f"SELECT {self.last_change} + row_number() OVER (ORDER BY {NUMBER}), "
-            f"{mark}, '{op}', {KEY}, {text} FROM {source}",
+            f"SELECT {self.last_change} + {place}, {mark}, '{op}', {KEY}, {text} FROM {source}",
             (self._batch,),
         ).rowcount
 
