@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from headwater.streams.sources import python_source as ours
+from headwater.streams.sources.json_rules import can_convert
 from headwater.streams.sources.reading import fetcher_of
 from headwater.streams.sources.spark_json import decode_in_spark
 from headwater.streams.sources.topic_read import HEADERS, PROBLEM, Offsets, TopicRead
@@ -33,16 +34,20 @@ _TYPES: dict[str, DataType] = {
 }
 
 
-def open_stream(spark: SparkSession, read: TopicRead, schema: StructType | None = None) -> DataFrame:
+def open_stream(
+    spark: SparkSession, read: TopicRead, schema: StructType | None = None, *, check: bool = True
+) -> DataFrame:
     """The topics as a stream of rows with the columns wanted.
 
     With a ``schema`` values are JSON: ``value`` is a struct, and the column ``problem`` says why a value does
-    not parse (``value`` is null then). Raises UnknownTopic when a topic is not there.
+    not parse (``value`` is null then). UnknownTopic when a topic is not there, unless ``check`` is off.
     """
-    fetcher_of(read).partitions(read.topics)
+    if check:
+        fetcher_of(read).partitions(read.topics)
     _register(spark)
-    stream = spark.readStream.format(ours.NAME).option(ours.READ, read.to_json())
-    return _decoded(stream.option(ours.SCHEMA, output_schema(read).json()).load(), schema)
+    decoded = schema if schema is not None and can_convert(schema) else None
+    stream = spark.readStream.format(ours.NAME).options(**_options(spark, read, decoded)).load()
+    return stream if schema is None or decoded is not None else decode_in_spark(stream, schema)
 
 
 def open_range(
@@ -54,9 +59,10 @@ def open_range(
 ) -> DataFrame:
     """The records from one position up to another, as a batch; positions as a query's progress has them."""
     _register(spark)
-    rows = spark.read.format(ours.NAME).option(ours.READ, read.to_json())
-    rows = rows.option(ours.START, _text(start)).option(ours.END, _text(end))
-    return _decoded(rows.option(ours.SCHEMA, output_schema(read).json()).load(), schema)
+    decoded = schema if schema is not None and can_convert(schema) else None
+    options = _options(spark, read, decoded) | {ours.START: _text(start), ours.END: _text(end)}
+    rows = spark.read.format(ours.NAME).options(**options).load()
+    return rows if schema is None or decoded is not None else decode_in_spark(rows, schema)
 
 
 def output_schema(read: TopicRead, schema: StructType | None = None) -> StructType:
@@ -66,14 +72,18 @@ def output_schema(read: TopicRead, schema: StructType | None = None) -> StructTy
     'struct<value:binary,offset:bigint>'
     """
     fields = [StructField(name, _TYPES[name]) for name in read.columns]
-    if schema is not None:
+    if schema is not None and "value" in read.columns:
         fields = [StructField("value", schema) if each.name == "value" else each for each in fields]
         fields.append(StructField(PROBLEM, StringType()))
     return StructType(fields)
 
 
-def _decoded(frame: DataFrame, schema: StructType | None) -> DataFrame:
-    return frame if schema is None else decode_in_spark(frame, schema)
+def _options(spark: SparkSession, read: TopicRead, schema: StructType | None) -> dict[str, str]:
+    return {
+        ours.READ: read.to_json(),
+        ours.SCHEMA: output_schema(read, schema).json(),
+        ours.TIME_ZONE: str(spark.conf.get("spark.sql.session.timeZone")),
+    }
 
 
 def _register(spark: SparkSession) -> None:

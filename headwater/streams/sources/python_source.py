@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from headwater.client.bare_requests import EARLIEST, LATEST
 from headwater.client.fetcher import OFFSET_OUT_OF_RANGE
+from headwater.streams.sources.json_values import JsonDecoder
 from headwater.streams.sources.positions import Place, Range, admitted, flat, nested, ranges
 from headwater.streams.sources.reading import fetcher_of, log_shrunk, read_range, records_missed
 from headwater.streams.sources.topic_read import Offsets, TopicRead
@@ -67,9 +68,12 @@ class _Tasks:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # what Spark makes of a plan without partitions
             return iter(())
-        return read_range(
-            self.topic_read, Range(*partition.value), to_arrow_schema(self.output, timezone="UTC")
-        )
+        decoder = None
+        value = self.output["value"].dataType if "value" in self.output.names else None
+        if isinstance(value, StructType):
+            decoder = JsonDecoder(value, self.options[TIME_ZONE])
+        schema = to_arrow_schema(self.output, timezone="UTC")
+        return read_range(self.topic_read, Range(*partition.value), schema, decoder)
 
 
 class RangeReader(_Tasks, DataSourceReader):

@@ -11,6 +11,7 @@ from headwater.client.columns import Columns, decode
 from headwater.client.connection import Connection
 from headwater.client.fetcher import OFFSET_OUT_OF_RANGE, Fetcher
 from headwater.errors import RecordsMissed
+from headwater.streams.sources.json_values import JsonDecoder
 from headwater.streams.sources.positions import Range
 from headwater.streams.sources.topic_read import HEADERS, TopicRead
 
@@ -27,10 +28,15 @@ def _fetcher(bootstrap: str, properties: tuple[tuple[str, str], ...]) -> Fetcher
     return Fetcher(Connection(bootstrap, dict(properties)))
 
 
-def read_range(read: TopicRead, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of a range, as batches of ``schema``, which names the columns."""
+def read_range(
+    read: TopicRead, wanted: Range, schema: pa.Schema, decoder: JsonDecoder | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range, as batches of ``schema``, which names the columns.
+
+    With a ``decoder`` there is a column for its problems as well.
+    """
     for columns in _committed(read, wanted):
-        yield _batch(wanted, columns, schema)
+        yield _batch(wanted, columns, schema, decoder)
 
 
 def _committed(read: TopicRead, wanted: Range) -> Iterator[Columns]:
@@ -81,15 +87,18 @@ def log_shrunk(place: tuple[str, int], position: int, latest: int) -> RecordsMis
     return RecordsMissed("read on in", f"{place[0]}-{place[1]}", cause)
 
 
-def _batch(wanted: Range, columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(wanted: Range, columns: Columns, schema: pa.Schema, decoder: JsonDecoder | None) -> pa.RecordBatch:
     count = len(columns)
+    decoded, problems = decoder.decode(columns.values()) if decoder is not None else (None, None)
     arrays = []
     for field in schema:
         match field.name:
             case "key":
                 array = columns.keys()
             case "value":
-                array = columns.values()
+                array = columns.values() if decoded is None else decoded
+            case "problem":
+                array = problems
             case "topic":
                 array = pa.array(np.full(count, 0, np.int8))
                 array = pa.DictionaryArray.from_arrays(array, pa.array([wanted.topic])).cast(pa.string())

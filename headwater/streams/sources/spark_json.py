@@ -8,7 +8,7 @@ from headwater.streams.sources.topic_read import PROBLEM
 
 _CORRUPT = "_corrupt_value"
 _DECODED = "_decoded_value"
-_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
 REASON = "the value is not JSON of the declared schema"
 
 
