@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients faults fuzz bench-log demo clean
+.PHONY: help setup test test-dependencies lint check commands clients faults fuzz bench-log bench-streams demo clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -66,6 +66,9 @@ fuzz: test-dependencies ## A million mutated frames (HEADWATER_FRAMES, HEADWATER
 
 bench-log: test-dependencies ## The embedded broker beside Apache Kafka; keeps the table in docs/benchmarks.md
 	$(BIN)/python -m benchmarks.log --write docs/benchmarks.md $(BENCH)
+
+bench-streams: test-dependencies ## Streams beside Flink, Quix Streams, Bytewax and Pathway (BENCH=--quick: shorter)
+	$(BIN)/python -m benchmarks.streams --write docs/benchmarks.md $(BENCH)
 
 demo: setup ## A short tour of the log
 	$(BIN)/python examples/log_tour.py

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.log_cells import SIDES, SIZES, Bench, Plan, run_client
+from benchmarks.page import keep_section
 from benchmarks.table import markdown
 from tests.support.jars import KAFKA_VERSION
 
@@ -114,8 +115,7 @@ def main() -> None:
     text = report(bench, lines)
     print(text)
     if options.write:
-        options.write.parent.mkdir(parents=True, exist_ok=True)
-        options.write.write_text(f"# Benchmarks\n\n## The log (`make bench-log`)\n\n{text}\n")
+        keep_section(options.write, "The log (`make bench-log`)", text)
 
 
 if __name__ == "__main__":

@@ -24,18 +24,18 @@ def fsync_milliseconds(directory: Path, times: int = 200) -> tuple[float, float]
     return statistics.median(taken), taken[int(times * 0.99)]
 
 
-def description(directory: Path, kafka_version: str) -> list[str]:
+def description(directory: Path, kafka_version: str | None = None) -> list[str]:
     """Sentences about cores, memory, disk and versions."""
     middle, high = fsync_milliseconds(directory)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     version = importlib.metadata.version
+    kafka = f"Apache Kafka {kafka_version} on {_java()}, -Xmx1g" if kafka_version else _java()
     return [
         f"{datetime.date.today().isoformat()}; {os.cpu_count()} cores ({_processor()}), "
         f"{memory:.0f} GB of memory, Linux {platform.release()}",
         f"disk: {_file_system(directory)}, write and fdatasync of 4 KB {middle:.2f} ms (p99 {high:.2f} ms)",
         f"Headwater {version('headwater')} on Python {platform.python_version()}; "
-        f"Apache Kafka {kafka_version} on {_java()}, -Xmx1g; "
-        f"client confluent-kafka {version('confluent-kafka')}",
+        f"{kafka}; client confluent-kafka {version('confluent-kafka')}",
     ]
 
 

@@ -3,8 +3,9 @@
 Two workloads, both JSON of about 100 B, in topics of two partitions:
 
 - ``words``: ``{"id": 17, "text": "ten words"}``, drawn from 5,000 words, a few of them often
-- ``ticks``: ``{"id": 17, "symbol": "SYM042", "price": 103.25, "size": 300, "at": "2026-01-05T09:30:00.017Z"}``,
-  100 symbols, the symbol also as key; 1,000 events a second of event time, up to two seconds out of order
+- ``ticks``: ``{"id": 17, "symbol": "SYM042", "price": 103.25, "size": 300, "at": "2026-01-05T09:30:00Z"}``
+  with milliseconds, 100 symbols, the symbol also as key; 1,000 events a second of event time, up to
+  two seconds out of order
 
 ``fill`` writes a topic at full speed. ``load`` writes at a rate, with the clock as event time, and says when
 each event was handed to the producer.

@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, made once in ``.cache/peers``: their requirements contradict each other.
+"""A virtual environment for each peer, made once in ``.cache/peers``: what they need does not fit together.
 
 ``python -m benchmarks.peers.environments`` makes them all and says which ones cannot be made here.
 """
@@ -44,7 +44,7 @@ class Environment:
         if stamp.exists() and stamp.read_text() == wanted:
             return
         venv.create(CACHE / self.name, with_pip=True, clear=True)
-        command = [self.python, "-m", "pip", "install", "-q", *self.requirements]
+        command: list[str | Path] = [self.python, "-m", "pip", "install", "-q", *self.requirements]
         done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
         if done.returncode != 0:
             raise CannotInstall(_reason(done.stderr))

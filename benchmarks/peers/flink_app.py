@@ -26,15 +26,18 @@ TARGETS = {
     ),
 }
 STATEMENTS = {
-    "words": "SELECT word, COUNT(*) FROM source CROSS JOIN UNNEST(SPLIT(`text`, ' ')) AS t (word) GROUP BY word",
+    "words": (
+        "SELECT word, COUNT(*) FROM source CROSS JOIN UNNEST(SPLIT(`text`, ' ')) AS t (word) GROUP BY word"
+    ),
     # Updates of open windows: a plain aggregation by the window's start.
     "ticks": (
         "SELECT symbol, start_ms, MIN(price), MAX(price), AVG(price), COUNT(*) FROM (SELECT symbol, price, "
-        "TIMESTAMPDIFF(SECOND, TO_TIMESTAMP_LTZ(0, 3), `at`) / 10 * CAST(10000 AS BIGINT) AS start_ms FROM source) "
-        "GROUP BY symbol, start_ms"
+        "TIMESTAMPDIFF(SECOND, TO_TIMESTAMP_LTZ(0, 3), `at`) / 10 * CAST(10000 AS BIGINT) AS start_ms "
+        "FROM source) GROUP BY symbol, start_ms"
     ),
     "ticks, final": (
-        "SELECT symbol, TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) * CAST(1000 AS BIGINT), "
+        "SELECT symbol, "
+        "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) * CAST(1000 AS BIGINT), "
         "MIN(price), MAX(price), AVG(price), COUNT(*) "
         "FROM TABLE(TUMBLE(TABLE source, DESCRIPTOR(`at`), INTERVAL '10' SECOND)) "
         "GROUP BY symbol, window_start, window_end"
@@ -84,16 +87,16 @@ def main() -> None:
     )
     guarantee = "at-least-once" if options.at_least_once else "exactly-once"
     # A window of --final is written once: a plain topic. Everything else replaces earlier rows.
-    columns = TARGETS[options.workload]
-    connector = "upsert-kafka"
+    columns, connector, key_fields = TARGETS[options.workload], "upsert-kafka", ""
     if options.final:
         columns, connector = columns.partition(", PRIMARY KEY")[0], "kafka"
+        key_fields = ", 'key.fields' = 'symbol'"
     tables.execute_sql(
         f"CREATE TABLE target ({columns}) WITH ('connector' = '{connector}', "
         f"'topic' = '{options.target}', 'properties.bootstrap.servers' = '{options.bootstrap}', "
         f"'sink.delivery-guarantee' = '{guarantee}', 'sink.transactional-id-prefix' = '{options.target}', "
         "'properties.transaction.timeout.ms' = '600000', 'value.format' = 'json', 'key.format' = 'json'"
-        f"{", 'key.fields' = 'symbol'" if options.final else ''})"
+        f"{key_fields})"
     )
     statement = STATEMENTS[options.workload + (", final" if options.final else "")]
     tables.execute_sql(f"INSERT INTO target {statement}").wait()

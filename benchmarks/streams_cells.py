@@ -1,0 +1,250 @@
+"""What the stream benchmark measures: one run at full speed, and one at a rate."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.peers.systems import Job, System
+from benchmarks.streams_check import compare, recompute
+from benchmarks.streams_events import PARTITIONS, Workload
+from benchmarks.streams_processes import Group, SystemFailed
+from benchmarks.streams_results import Result, Row
+
+_POLL_SECONDS = 0.05
+_SETTLED_SECONDS = 2.0  # the result has not moved for so long: worth reading all of it
+_FIRST_RESULT_SECONDS = 120.0
+_LAST_RESULT_SECONDS = 30.0
+WARM_UP_SHARE = 1 / 3  # of the events of a run at full speed
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A run at full speed over events that were there before."""
+
+    events: int
+    seconds: float  # from the start of the processes to the complete result
+    warm_events: int  # those after the first third
+    warm_seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+    @property
+    def rate(self) -> float:
+        return self.events / self.seconds
+
+    @property
+    def warm_rate(self) -> float:
+        """Not a number when the result came at once, so that no pace can be seen."""
+        return self.warm_events / self.warm_seconds if self.warm_seconds > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A run at a rate: milliseconds from produce to visible result, in order."""
+
+    milliseconds: list[float]
+    rate: float  # what the producer reached
+    cpu_cores: float
+    peak_bytes: int
+
+    def percentile(self, share: float) -> float:
+        """
+        >>> Delay([1.0, 2.0, 3.0, 4.0], 1000.0, 0.1, 0).percentile(0.5)
+        3.0
+        """
+        return self.milliseconds[min(len(self.milliseconds) - 1, int(len(self.milliseconds) * share))]
+
+
+class Laboratory:
+    """A broker, the topics that are filled once for all systems, and the directory for all of it."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._filled: dict[tuple[Workload, int], tuple[str, dict[str, Row]]] = {}
+        self._runs = 0
+
+    def speed(self, system: System, workload: Workload, events: int, patience: float) -> Speed:
+        """Start the system on a topic that holds the events, and wait until its result is complete."""
+        source, wanted = self._stored(workload, events)
+        total = sum(row.count for row in wanted.values())
+        job = self._job(system, workload, source)
+        result = system.result(job)
+        marks: list[tuple[float, object]] = []
+        try:
+            with Group(system.commands(job), self._log(job)) as group:
+                found = _watch(group, result, total, marks, group.started + patience)
+                cpu = group.cpu_seconds()
+            compare(found, wanted)
+        finally:
+            result.close()
+            self._clear(job)
+        visible = result.visible([mark for _, mark in marks])
+        reached = [(at, seen * events / total) for (at, _), seen in zip(marks, visible, strict=True)]
+        end = next(at for at, seen in reached if seen >= events)
+        warm_at, warm_from = next((at, seen) for at, seen in reached if seen >= events * WARM_UP_SHARE)
+        return Speed(
+            events,
+            end - group.started,
+            round(events - warm_from),
+            end - warm_at,
+            cpu,
+            group.peak_bytes,
+        )
+
+    def delay(self, system: System, workload: Workload, rate: int, warm_up: float, seconds: float) -> Delay:
+        """Start the system, warm it up at the rate, and measure from then on."""
+        job = self._job(system, workload, self._topic(f"live-{workload}"))
+        result = system.result(job)
+        seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        ending = threading.Event()
+        follower = threading.Thread(target=_follow, args=(result, ending, seen, workload), daemon=True)
+        try:
+            with Group(system.commands(job), self._log(job)) as group:
+                follower.start()
+                # One second of events tells when the system is up; it belongs to the warm-up.
+                first = self._load(job, rate, 1.0, 0)
+                _await_rows(group, seen, [name for name, _ in first["sent"]], _FIRST_RESULT_SECONDS)
+                before, at = group.cpu_seconds(), time.monotonic()
+                load = self._load(job, rate, warm_up + seconds, len(first["sent"]))
+                cores = (group.cpu_seconds() - before) / (time.monotonic() - at)
+                sent = [*first["sent"], *load["sent"]]
+                _await_rows(group, seen, [name for name, _ in sent], _LAST_RESULT_SECONDS)
+        finally:
+            ending.set()
+            if follower.ident is not None:
+                follower.join(10)
+            result.close()
+            self._clear(job)
+            self._delete(job.source)
+        delays = _delays(sent, seen)[-round(rate * seconds) :]
+        return Delay(sorted(delays), load["rate"], cores, group.peak_bytes)
+
+    def _stored(self, workload: Workload, events: int) -> tuple[str, dict[str, Row]]:
+        """A topic with so many events, and the result that belongs to it."""
+        if (workload, events) not in self._filled:
+            topic = self._topic(f"{workload}-{events}")
+            _events("fill", workload, self.bootstrap, topic, "--count", str(events))
+            self._filled[workload, events] = (
+                topic,
+                recompute(workload, self.bootstrap, topic, self.directory),
+            )
+        return self._filled[workload, events]
+
+    def _load(self, job: Job, rate: int, seconds: float, first: int) -> dict[str, Any]:
+        options = ["--rate", str(rate), "--seconds", str(seconds), "--first", str(first)]
+        said = _events("load", job.workload, job.bootstrap, job.source, *options)
+        loaded: dict[str, Any] = json.loads(said)
+        return loaded
+
+    def _job(self, system: System, workload: Workload, source: str) -> Job:
+        self._runs += 1
+        directory = self.directory / f"run-{self._runs}"
+        directory.mkdir()
+        return Job(workload, self.bootstrap, source, self._topic(f"out-{self._runs}"), directory)
+
+    def _log(self, job: Job) -> Path:
+        return self.directory / f"{job.directory.name}.log"
+
+    def _topic(self, name: str) -> str:
+        self._admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
+        return name
+
+    def _delete(self, name: str) -> None:
+        self._admin.delete_topics([name])[name].result(60)
+
+    def _clear(self, job: Job) -> None:
+        self._delete(job.target)
+        shutil.rmtree(job.directory, ignore_errors=True)
+
+
+def _watch(
+    group: Group, result: Result, total: int, marks: list[tuple[float, object]], deadline: float
+) -> dict[str, Row]:
+    """Note how the result grows until it counts everything."""
+    rows: dict[str, Row] = {}
+    read = False  # what the last mark says
+    while time.monotonic() < deadline:
+        finished = group.finished()
+        now, mark = time.monotonic(), result.mark()
+        if not marks or mark != marks[-1][1]:
+            marks.append((now, mark))
+            read = False
+        elif not read and (finished or now - marks[-1][0] > _SETTLED_SECONDS):
+            rows, read = result.rows(), True
+            if sum(row.count for row in rows.values()) >= total:
+                return rows
+        elif finished and read:
+            break
+        time.sleep(_POLL_SECONDS)
+    counted = sum(row.count for row in result.rows().values())
+    raise SystemFailed(f"counted {counted} of {total} and then no more")
+
+
+def _follow(
+    result: Result, until: threading.Event, seen: dict[str, list[tuple[int, int]]], workload: Workload
+) -> None:
+    """Note the moment of each change. Of words only those that mark an event: letters and a number."""
+    for at, row in result.follow(until):
+        if workload == "ticks" or row.name[1:].isdigit():
+            seen[row.name].append((row.count, at))
+
+
+def _await_rows(
+    group: Group, seen: dict[str, list[tuple[int, int]]], names: Sequence[str], patience: float
+) -> None:
+    """Wait until every event shows."""
+    wanted: dict[str, int] = defaultdict(int)
+    for name in names:
+        wanted[name] += 1
+    deadline = time.monotonic() + patience
+    while left := {name for name, count in wanted.items() if not seen[name] or seen[name][-1][0] < count}:
+        group.finished()
+        if time.monotonic() > deadline:
+            raise SystemFailed(f"{len(left)} of {len(wanted)} rows did not show within {patience:.0f} s")
+        wanted = {name: wanted[name] for name in left}
+        time.sleep(0.02)
+
+
+def _delays(sent: Sequence[tuple[str, int]], seen: dict[str, list[tuple[int, int]]]) -> list[float]:
+    """For each event the milliseconds until a row was seen that counts it.
+
+    An event is the n-th of its row in the order of its partition, so it shows with the first count of n.
+
+    >>> _delays([("a", 0), ("a", 5_000_000)], {"a": [(1, 1_000_000), (2, 8_000_000)]})
+    [1.0, 3.0]
+    """
+    ranks: dict[str, int] = defaultdict(int)
+    at: dict[str, int] = defaultdict(int)
+    delays = []
+    for name, when in sent:
+        ranks[name] += 1
+        looks = seen[name]
+        while looks[at[name]][0] < ranks[name]:
+            at[name] += 1
+        delays.append((looks[at[name]][1] - when) / 1e6)
+    return delays
+
+
+def _events(what: str, workload: Workload, bootstrap: str, topic: str, *options: str) -> str:
+    command = [sys.executable, "-m", "benchmarks.streams_events", what, workload]
+    address = ["--bootstrap", bootstrap, "--topic", topic]
+    done = subprocess.run(
+        [*command, *address, *options], capture_output=True, text=True, timeout=900, check=False
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"{what} {topic} failed:\n{done.stderr[-3000:]}")
+    return done.stdout
