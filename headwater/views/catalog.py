@@ -47,6 +47,8 @@ class Catalog:
         self._schemas: dict[tuple[str, int], ViewSchema] = {}
 
     def prepare(self, connection: Connection) -> None:
+        """Make these tables when they are not there."""
+        self._database.prepare(connection)
         for statement in _META:
             connection.execute(statement)
         row = connection.execute("SELECT max(format) FROM headwater_store").fetchone()

@@ -83,6 +83,10 @@ class Database(ABC):
     def differ(self, left: str, right: str) -> str:
         """The condition that two row values differ, where nulls are equal."""
 
+    @abstractmethod
+    def prepare(self, connection: Connection) -> None:
+        """What comes before the store's own tables are made or looked at."""
+
     def quote(self, name: str) -> str:
         """An identifier."""
         return '"' + name.replace('"', '""') + '"'

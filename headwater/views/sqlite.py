@@ -99,6 +99,9 @@ class SqliteDatabase(Database):
                 raise _failed(operation, subject, error) from error
             return result
 
+    def prepare(self, connection: Connection) -> None:
+        pass  # opening the file made it
+
     def load(self, connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:
         names = ", ".join(self.quote(name) for name in columns)
         marks = ", ".join("?" * len(columns))
