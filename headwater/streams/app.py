@@ -238,9 +238,9 @@ class App:
         self._nodes[node.name] = node
         return node
 
-    @staticmethod
-    def _attach(function: _F, node: Node) -> _F:
+    def _attach(self, function: _F, node: Node) -> _F:
         function.headwater = node  # type: ignore[attr-defined]
+        function.headwater_app = self  # type: ignore[attr-defined]
         return function
 
 

@@ -23,19 +23,21 @@ _CANDIDATES: dict[Emit | None, tuple[Mode, ...]] = {
 
 
 def prepared(frame: DataFrame) -> DataFrame:
-    """The same result with computed grouping keys as columns of their own.
+    """What a function returned, as it is run: Spark's check of output modes then sees every event time.
 
-    Spark's optimizer does this to every query; done before the start, Spark's check of output modes sees the
-    event time in windows with gaps, too.
+    Without a watermark, what windows with gaps say of themselves would be an empty promise: nothing is done.
     """
+    return with_keys_as_columns(frame) if has_watermark(frame) else frame
+
+
+def with_keys_as_columns(frame: DataFrame) -> DataFrame:
+    """The same with computed grouping keys as columns of their own, as Spark's optimizer makes them."""
     jvm: Any = frame.sparkSession._jvm
     analyzed = _analyzed(frame)
     rule = _scala_object(jvm.org.apache.spark.sql.catalyst.optimizer, "PullOutGroupingExpressions")
     pulled = rule.apply(analyzed)
     if pulled.fastEquals(analyzed):
         return frame
-    if not has_watermark(frame):
-        return frame  # the claim of a window to be an event time would be empty
     dataset = _scala_object(jvm.org.apache.spark.sql.classic, "Dataset")
     return DataFrame(dataset.ofRows(frame.sparkSession._jsparkSession, pulled), frame.sparkSession)
 
