@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.postgres import Postgres
 from tests.support.servers import ApacheKafka, Headwater
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session = start_session(settings, "tests", jars=jars.spark_connector())
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The PostgreSQL server that tests share, each with a schema of its own."""
+    with Postgres() as server:
+        yield server
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ whose text is longer than about 2,600 bytes, which it refuses.
 """
 
 import io
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ from headwater.errors import BadInput, StoreFailed
 from headwater.views.database import Connection, Cursor, Database, Operand, Result
 from headwater.views.texts import json_texts, plain_texts
 from headwater.views.types import is_nested
-from headwater.views.values import Decoder, json_decoder
+from headwater.views.values import Decoder, json_decoder, single
 
 # A server that vanished without a word is noticed after about these times.
 _CONNECT = {"connect_timeout": "10", "tcp_user_timeout": "30000", "keepalives_idle": "15"}  # s, ms, s
@@ -71,18 +70,20 @@ class PostgresDatabase(Database):
         # Two that create a schema or table of one name at a time get an error in spite of IF NOT EXISTS.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('headwater'))")
         (there,) = connection.execute(
-            "SELECT to_regnamespace(%s) IS NOT NULL", (self.quote(self._schema),)
+            "SELECT to_regnamespace(%s) IS NOT NULL", (super().quote(self._schema),)
         ).fetchone()
         if not there:
             connection.execute(f"CREATE SCHEMA {self.quote(self._schema)}")
 
     def load(self, connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:
         assert isinstance(connection, _Session)
-        names = ", ".join(self.quote(name) for name in columns)
+        names = ", ".join(
+            Database.quote(self, name) for name in columns
+        )  # COPY binds nothing: % stands for itself
         lines = io.BytesIO()
         pa.csv.write_csv(pa.table({name: _copied(array) for name, array in columns.items()}), lines, _CSV)
         sql = f"COPY {table} ({names}) FROM STDIN (FORMAT csv)"
-        with connection.raw.cursor() as cursor, cursor.copy(sql, ()) as copy:
+        with connection.raw.cursor() as cursor, cursor.copy(sql) as copy:
             copy.write(lines.getbuffer())
         # The planner knows nothing of a temporary table that was just filled.
         few = "off" if len(next(iter(columns.values()))) <= _FEW else "on"
@@ -118,7 +119,7 @@ class PostgresDatabase(Database):
             return json_decoder(kind)
         if pa.types.is_timestamp(kind) and kind.tz:
             return _in_utc
-        return _as_single if pa.types.is_float32(kind) else None
+        return single if pa.types.is_float32(kind) else None
 
     def differ(self, left: str, right: str) -> str:
         return f"{left} IS DISTINCT FROM {right}"
@@ -266,9 +267,3 @@ def _bound(value: pa.Array) -> Any:
 
 def _in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
-
-
-def _as_single(value: float) -> float:
-    """The double that is this single, where the server sends its shortest text."""
-    single: float = struct.unpack("f", struct.pack("f", value))[0]
-    return single

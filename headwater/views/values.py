@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -24,6 +25,16 @@ def utc(text: str) -> datetime:
     """
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def single(value: float) -> float:
+    """The single that was meant by its shortest text.
+
+    >>> single(0.1)
+    0.10000000149011612
+    """
+    nearest: float = struct.unpack("f", struct.pack("f", value))[0]
+    return nearest
 
 
 def json_decoder(kind: pa.DataType) -> Decoder:
@@ -54,6 +65,8 @@ def revive(value: Any, kind: pa.DataType) -> Any:
         return date.fromisoformat(value)
     if pa.types.is_decimal(kind):
         return Decimal(value)
+    if pa.types.is_float32(kind):
+        return single(float(value))
     if pa.types.is_floating(kind):
         return float(value)
     if pa.types.is_binary(kind):
