@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients faults fuzz bench-log bench-streams demo clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance faults fuzz bench-log bench-streams demo clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -50,13 +50,18 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 
-clients: test-dependencies ## Clients in Go and JavaScript besides those of make test
+clients: test-dependencies ## Every way to share a topic, and clients in Go and JavaScript
+	HEADWATER_TEST_CLIENTS=all $(BIN)/python -m pytest tests/clients/test_groups.py
 	HEADWATER_TEST_CLIENTS=more $(BIN)/python -m pytest tests/clients/test_produce.py tests/clients/test_groups.py \
 		tests/clients/test_static_members.py tests/clients/test_transactions.py tests/clients/test_offsets.py \
 		tests/clients/test_admin.py
 
 commands: test-dependencies ## Every case of the command line and the client against both brokers
 	HEADWATER_TEST_SERVERS=both $(BIN)/python -m pytest tests/cli tests/client
+
+conformance: test-dependencies ## All of what Apache Kafka was seen to answer, and longer histories of transactions
+	HEADWATER_TEST_SERVERS=both HEADWATER_EXAMPLES=$${HEADWATER_EXAMPLES:-50} $(BIN)/python -m pytest --timeout 3600 \
+		tests/broker/test_conformance.py tests/broker/test_transactions.py
 
 faults: test-dependencies ## 200 kills of a broker under load (HEADWATER_KILLS)
 	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --timeout 7200 -s

@@ -21,7 +21,7 @@ from tests.support.fuzz.complaints import complaints
 from tests.support.fuzz.seeds import TOPICS, Seeds, advertised
 from tests.support.servers import ApacheKafka, Headwater, Server
 
-FRAMES = int(os.environ.get("HEADWATER_FRAMES", "30000"))
+FRAMES = int(os.environ.get("HEADWATER_FRAMES", "15000"))
 SEED = int(os.environ.get("HEADWATER_SEED", "20260711"))
 ATTACKERS = 6
 SLOWEST = 60.0  # frames a second, far below what any machine does: when to give up

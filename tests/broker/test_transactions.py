@@ -29,7 +29,7 @@ from tests.broker.transaction_model import Batch, Fate, Identity, Model, Transac
 from tests.broker.wire_client import Answer, WireClient
 from tests.support.servers import Headwater
 
-EXAMPLES = int(os.environ.get("HEADWATER_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("HEADWATER_EXAMPLES", "3"))
 PARTITIONS = 2
 GROUPS = ("first", "second")
 producers = st.integers(0, 2)

@@ -24,7 +24,7 @@ class Client:
     empties: bool = True  # whether its reader tells an empty key, value or header from none
     header_order: bool = True  # whether it keeps the order of headers when a name comes back
     transactions: bool = True
-    groups: Sequence[tuple[str, str]] = ()  # protocol and assignor
+    groups: Sequence[tuple[str, str]] = ()  # protocol and assignor; the first of each protocol in every run
     static: Sequence[str] = ("classic", "consumer")  # protocols in which it has group.instance.id
     fenced: Sequence[str] = ()  # its names for "a newer producer has this transactional.id"
     lacks: frozenset[str] = field(default_factory=frozenset)  # commands that it cannot do
@@ -52,9 +52,9 @@ CONFLUENT = Client(
     "confluent-kafka",
     _python("confluent"),
     groups=[
+        ("classic", "cooperative-sticky"),
         ("classic", "range"),
         ("classic", "roundrobin"),
-        ("classic", "cooperative-sticky"),
         ("consumer", "uniform"),
         ("consumer", "range"),
     ],
@@ -115,6 +115,16 @@ def clients() -> list[Client]:
 
         return MORE
     return USUAL
+
+
+def groups_of(client: Client) -> list[tuple[str, str]]:
+    """Protocols and assignors to try: one a protocol, or all of them in ``make clients``."""
+    if os.environ.get("HEADWATER_TEST_CLIENTS"):
+        return list(client.groups)
+    first: dict[str, str] = {}
+    for protocol, assignor in client.groups:
+        first.setdefault(protocol, assignor)
+    return list(first.items())
 
 
 def able(*commands: str) -> list[Client]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.clients.matrix import Client, able
+from tests.clients.matrix import Client, able, groups_of
 from tests.clients.peer import Peer
 from tests.clients.records import Record, in_order, numbered
 from tests.clients.waiting import until
@@ -14,7 +14,7 @@ PARTITIONS = 4
 GROUPS = [
     pytest.param(client, protocol, assignor, id=f"{client}-{protocol}-{assignor}")
     for client in able("join")
-    for protocol, assignor in client.groups
+    for protocol, assignor in groups_of(client)
 ]
 
 

@@ -203,11 +203,12 @@ async def _use_groups(port: int) -> None:
     await call("CreateTopics", 5, topics=topics)
     metadata = await call("Metadata", 12, topics=None)
     ids = {topic.name: topic.topic_id for topic in metadata.topics}
-    for scenario in SCENARIOS:
-        if not scenario.__name__.startswith(
-            ("members_that", "consumer_members_that", "classic_members_that")
-        ):
-            await scenario(Script(call, ids, ""))
+    scenarios = [
+        scenario
+        for scenario in SCENARIOS
+        if not scenario.__name__.startswith(("members_that", "consumer_members_that", "classic_members_that"))
+    ]
+    await asyncio.gather(*(each(Script(OverTheWire(port), ids, f"{each.__name__}.")) for each in scenarios))
     pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": "(alp|bet).*"}
     await Script(call, ids, "").beat("pattern", "a", 0, **pattern)
 
