@@ -12,17 +12,19 @@ output, and to a batch of its query: their mark is the number of the batch.
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection, open_client
+from headwater.client.faults import in_words
 from headwater.client.marked import MarkedWriter
 from headwater.client.transactions import COORDINATOR_SECONDS, TransactionalWriter
 from headwater.errors import HeadwaterError
@@ -37,8 +39,18 @@ logger = logging.getLogger("headwater.streams")
 
 FETCH_SECONDS = 30.0
 RETRY_SECONDS = 2.0
+SAVE_SECONDS = 5.0
 
 Place = tuple[str, int]
+
+
+def as_text(topic: str, offsets: Mapping[int, int]) -> dict[str, dict[str, int]]:
+    """Offsets of a topic as a source takes them.
+
+    >>> as_text("clicks", {0: 7})
+    {'clicks': {'0': 7}}
+    """
+    return {topic: {str(number): at for number, at in offsets.items()}}
 
 
 def dead_topic(stream: str) -> str:
@@ -86,9 +98,13 @@ class Aside:
         for letters in self._dead.values():
             letters.close()
 
-    def dead(self, stream: Stream, end: Offsets, *, count: int | None) -> None:
-        """A query has read the stream up to `end` and left out `count` values; None when nobody counted."""
-        self._work.put(lambda: self._copy_dead(stream, end, count))
+    def follow(self, stream: Stream) -> None:
+        """Before any query reads the stream: notes where it begins, so that nothing is missed."""
+        self._letters(stream).position()
+
+    def dead(self, stream: Stream, start: Offsets, end: Offsets, count: int) -> None:
+        """A query has read the stream from `start` to `end` and left out `count` values."""
+        self._work.put(lambda: self._copy_dead(stream, start, end, count))
 
     def late(
         self,
@@ -117,22 +133,32 @@ class Aside:
                     if self._stopped.wait(RETRY_SECONDS):
                         return
 
-    def _copy_dead(self, stream: Stream, end: Offsets, count: int | None) -> None:
+    def _letters(self, stream: Stream) -> "_DeadLetters":
         letters = self._dead.get(stream.name)
         if letters is None:
             letters = self._dead[stream.name] = _DeadLetters(self._connection, self._application, stream)
-        start = letters.position()
-        wanted = end.get(stream.topic, {})
-        behind = {number: offset for number, offset in wanted.items() if offset > start.get(number, 0)}
+        return letters
+
+    def _copy_dead(self, stream: Stream, start: Offsets, end: Offsets, count: int) -> None:
+        letters = self._letters(stream)
+        done, topic = letters.position(), stream.topic
+        behind = {number: at for number, at in end.get(topic, {}).items() if at > done.get(number, 0)}
         if not behind:
             return
-        if count == 0 and not letters.unknown:
-            letters.move(behind)  # the query has seen all of it, and all was well
+        begun = start.get(topic, {})
+        counted = all(begun.get(number, 0) <= done.get(number, 0) for number in behind)
+        if count == 0 and counted:
+            letters.move(behind)
             return
-        texts = lambda offsets: {stream.topic: {str(number): at for number, at in offsets.items()}}  # noqa: E731
-        begin = {number: start.get(number, 0) for number in behind}
-        found = problems(self._spark, stream, self._settings, texts(begin), texts(behind)).collect()
-        reasons = {(stream.topic, row["partition"], row["offset"]): row[PROBLEM] for row in found}
+        # Something is dead, or nobody has counted what lies between: after a crash, say.
+        found = problems(
+            self._spark,
+            stream,
+            self._settings,
+            as_text(topic, {number: done.get(number, 0) for number in behind}),
+            as_text(topic, behind),
+        ).collect()
+        reasons = {(topic, row["partition"], row["offset"]): str(row[PROBLEM]) for row in found}
         letters.write(reasons, behind)
         self.counts.dead[stream.name] = self.counts.dead.get(stream.name, 0) + len(reasons)
 
@@ -169,9 +195,9 @@ class Aside:
                 .collect()
             )
             for row in rows:
-                reasons[stream.topic, row["partition"], row["offset"]] = (
-                    f"its time {row[stream.time]} came behind the watermark {before.watermark:%Y-%m-%d %H:%M:%S.%f}"
-                )
+                place = (stream.topic, row["partition"], row["offset"])
+                mark = before.watermark.replace(tzinfo=None)
+                reasons[place] = f"its time {row[stream.time]} was behind the watermark {mark}"
         messages = list(fetch(self._connection, reasons))
         topic = late_topic(output)
         if writer.write(batch, lambda transaction: copy(transaction, topic, messages, reasons)):
@@ -192,12 +218,15 @@ class _DeadLetters:
         self._consumer: Consumer = open_client(
             Consumer, connection.options(forced={"group.id": name, "enable.auto.commit": False})
         )
-        self._writer = TransactionalWriter(connection, name)
+        self._name = name
+        self._writer: TransactionalWriter | None = None
         self._position: dict[int, int] | None = None
-        # Until the range before the first call has been looked at, a count of nothing says nothing about it.
-        self.unknown = True
+        self._saved = time.monotonic()
 
     def close(self) -> None:
+        """Keeps the position, so that the next start need not look again."""
+        if self._position:
+            self._save(self._position)
         self._consumer.close()
 
     def position(self) -> dict[int, int]:
@@ -206,29 +235,54 @@ class _DeadLetters:
             numbers = Admin(self._connection).partitions(self._stream.topic)
             places = [TopicPartition(self._stream.topic, number) for number in numbers]
             found = self._consumer.committed(places, COORDINATOR_SECONDS)
-            self._position = {each.partition: max(each.offset, 0) for each in found}
+            position = {each.partition: each.offset for each in found}
+            new = [number for number, offset in position.items() if offset < 0]
+            if new:
+                position |= self._beginning(new)
+                self._save(position)
+            self._position = position
         return self._position
 
+    def _beginning(self, numbers: list[int]) -> dict[int, int]:
+        """Where the stream begins for its first reader."""
+        admin, topic = Admin(self._connection), self._stream.topic
+        ends = admin.latest if self._stream.start == "latest" else admin.earliest
+        return {
+            number: offset for (_, number), offset in ends([(topic, number) for number in numbers]).items()
+        }
+
     def move(self, end: Mapping[int, int]) -> None:
-        """Nothing was dead up to here. Kept in memory alone: looking again after a crash finds nothing."""
-        self.position().update(end)
+        """Nothing was dead up to here. It is saved from time to time: to look again does no harm."""
+        position = self.position()
+        position.update(end)
+        if time.monotonic() - self._saved > SAVE_SECONDS:
+            self._save(position)
+
+    def _save(self, position: Mapping[int, int]) -> None:
+        places = [TopicPartition(self._stream.topic, number, at) for number, at in position.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            raise in_words(error, "save a position in", self._stream.topic) from error
+        self._saved = time.monotonic()
 
     def write(self, reasons: Mapping[tuple[str, int, int], str], end: Mapping[int, int]) -> None:
         """Copies these records, and moves the position, in one transaction."""
         messages = list(fetch(self._connection, reasons))
         places = [TopicPartition(self._stream.topic, number, at) for number, at in end.items()]
+        if self._writer is None:
+            self._writer = TransactionalWriter(self._connection, self._name)
         with self._writer.transaction():
             copy(self._writer, dead_topic(self._stream.name), messages, reasons)
             self._writer.send_offsets(self._consumer, places)
         self.position().update(end)
-        self.unknown = False
 
 
 def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Iterator[Message]:
     """The records at these places, by topic, partition and offset; those that are gone are left out."""
     by_partition: dict[Place, set[int]] = {}
-    for topic, partition, offset in wanted:
-        by_partition.setdefault((topic, partition), set()).add(offset)
+    for topic, partition, at in wanted:
+        by_partition.setdefault((topic, partition), set()).add(at)
     if not by_partition:
         return
     options = {"group.id": "headwater.aside", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -240,13 +294,16 @@ def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Ite
             consumer.assign([TopicPartition(topic, partition, min(offsets))])
             last, ended = max(offsets), False
             while not ended:
-                for message in consumer.consume(1000, FETCH_SECONDS) or [None]:
-                    if message is None or message.error() is not None or message.offset() > last:
+                came = consumer.consume(1000, FETCH_SECONDS)
+                ended = not came
+                for message in came:
+                    offset: int | None = message.offset()
+                    if message.error() is not None or offset is None or offset > last:
                         ended = True
                         break
-                    if message.offset() in offsets:
+                    if offset in offsets:
                         yield message
-                    ended = message.offset() >= last
+                    ended = offset >= last
     finally:
         consumer.close()
 
@@ -260,7 +317,7 @@ def copy(
     """Writes records as they were, with headers that say where they came from, and why."""
     for message in messages:
         place = (str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
-        headers: list[tuple[str, Any]] = list(message.headers() or [])
+        headers: list[tuple[str, Any]] = [*(message.headers() or [])]
         headers += [
             ("headwater.topic", place[0].encode()),
             ("headwater.partition", str(place[1]).encode()),

@@ -90,7 +90,7 @@ def events(
     schema = schema_of(stream)
     read = read_of(stream, settings, connector=connector)
     decoded = _with_time_checked(
-        decode(spark, stream, schema, lambda inner: open_stream(spark, read, inner)), stream
+        decode(spark, stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
     )
     problem, value = F.col(PROBLEM), F.col("value")
     counted = decoded.observe(

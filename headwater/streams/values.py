@@ -21,10 +21,17 @@ Open = Callable[[StructType | None], DataFrame]
 def value_schema(stream: Stream) -> StructType:
     """The schema of the columns that a stream's values become."""
     if stream.format.name == "raw":
-        return StructType.fromDDL("value binary")
+        return parsed("value binary")
     if stream.format.name == "json":
-        return StructType.fromDDL(stream.schema)
+        return parsed(stream.schema)
     raise ApplicationInvalid("read", f"the stream {stream.name}", f"{stream.format.name} is not there yet")
+
+
+def parsed(ddl: str) -> StructType:
+    """A schema written as DDL; raises what Spark raises."""
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def decode(spark: SparkSession, stream: Stream, schema: StructType, open: Open) -> DataFrame:

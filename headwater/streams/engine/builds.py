@@ -44,7 +44,7 @@ def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | No
             "run",
             f"the view {view}",
             f"its definition is not the one that version {version} was built with",
-            f"Declare it with version={version + 1}: it is built beside the old one and then takes its place.",
+            f"Declare it with version={version + 1}: it is built beside the old one, then takes its place.",
         )
     return Build(newest.version, newest.fingerprint, "same")
 

@@ -40,6 +40,12 @@ class Checkpoint:
         text = self._read(f"offsets/{number}")
         return None if text is None else parse_batch(number, text)
 
+    def identity(self) -> str:
+        """The id that Spark gave the query when it made the checkpoint."""
+        text = self._read("metadata")
+        assert text is not None, f"{self.location} has no metadata: it is read while its query runs"
+        return str(json.loads(text)["id"])
+
     def last_started(self) -> int | None:
         """The newest batch whose offsets are on record."""
         return max(self._numbers("offsets"), default=None)

@@ -1,7 +1,7 @@
 """Views over views: computed as a whole, by an ordinary batch query, whenever an input has a new batch.
 
 That allows whatever Spark can do with a table (ranks, distinct counts, joins), and costs the size of the
-inputs each time: it is meant for inputs that fit in memory, which rankings and summaries of aggregates do. The
+inputs each time: it is meant for inputs that fit in memory, as rankings and summaries of aggregates do. The
 result is compared with what the view holds, so that its changes are real changes.
 """
 
@@ -116,5 +116,5 @@ class Recompute:
 
     def _frame(self, view: str, held: Snapshot) -> DataFrame:
         schema = self._schemas[view]
-        arrow = to_arrow_schema(schema)
+        arrow = to_arrow_schema(schema, timezone="UTC")
         return self._spark.createDataFrame(pa.Table.from_pylist(held.rows, schema=arrow), schema)

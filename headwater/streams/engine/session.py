@@ -107,6 +107,8 @@ def quick_settings(settings: StreamSettings, logs: Path) -> dict[str, str]:
             "spark.driver.memory": "1g",
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
             "spark.sql.artifact.isolation.enabled": "false",
+            # On a cluster workers may have another headwater, or none before the first job.
+            "spark.python.daemon.module": "headwater.streams.engine.daemon",
         }
     return chosen
 

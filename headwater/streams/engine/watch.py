@@ -40,7 +40,7 @@ class Watch:
         self.state = "starting"
         self.restarts = 0
         self.error: str | None = None
-        self.active = False  # whether a batch ran since `take`
+        self.begun = -1  # the batch that the sink was given last
         self._taking = threading.Lock()
         self._last_batch = -1
         self._cause: BaseException | None = None
@@ -93,9 +93,8 @@ class Watch:
     def take(self) -> None:
         """Tells `on_progress` of the batches that have ended since it was asked last."""
         query = self.query
-        if query is None or not self.active:
+        if query is None or self.begun <= self._last_batch:
             return
-        self.active = False
         with self._taking:
             # The newest come last; each call is a round trip to Java, so only what is new is fetched.
             newest: list[dict[str, Any]] = []
@@ -106,6 +105,7 @@ class Watch:
             for progress in reversed(newest):
                 if "addBatch" in progress["durationMs"]:
                     self._last_batch = progress["batchId"]
+                    self.error = None
                 self._on_progress(progress)
 
     def _take_last(self) -> None:

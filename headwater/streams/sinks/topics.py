@@ -5,6 +5,7 @@ stays open between batches. On a cluster each task writes its own rows, in a pla
 kept in the worker for the next batch.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql.types import NumericType, StringType, StructType
 from headwater.client.connection import Connection
 from headwater.client.marked import PLACES, MarkedWriter, prepare_marks
 from headwater.client.transactions import TransactionalWriter
+from headwater.streams.engine.checkpoint import Checkpoint
 
 CHUNK = 50_000  # records handed to the producer at once
 
@@ -49,10 +51,18 @@ class TopicSink:
     """Writes the batches of one query to one topic, each once."""
 
     def __init__(
-        self, connection: Connection, query: str, topic: str, key: tuple[str, ...], *, spread: bool
+        self,
+        connection: Connection,
+        query: str,
+        topic: str,
+        key: tuple[str, ...],
+        checkpoint: Checkpoint,
+        *,
+        spread: bool,
     ) -> None:
         self._connection = Connection(connection.bootstrap, {**PRODUCER, **connection.properties})
-        self._query, self._topic, self._key, self._spread = query, topic, key, spread
+        self._name, self._topic, self._key, self._spread = query, topic, key, spread
+        self._checkpoint = checkpoint
         self._writer: MarkedWriter | None = None
         self._places = PLACES
         self.rows = 0
@@ -69,6 +79,11 @@ class TopicSink:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    @functools.cached_property
+    def _query(self) -> str:
+        """The name of the marks. A checkpoint that is made anew numbers other batches, and gets other marks."""
+        return f"{self._name}.{self._checkpoint.identity()[:8]}"
 
     def _write_here(self, table: pa.Table, number: int) -> None:
         if self._writer is None:

@@ -1,0 +1,19 @@
+"""Counts words: `headwater up examples/word_count.py`, then `headwater produce lines` in another terminal.
+
+See the counts with `headwater views word_count`.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+
+app = hw.App("words")
+
+lines = app.stream("lines", "text string")
+
+
+@app.view(key="word")
+def word_count(lines: DataFrame) -> DataFrame:
+    words = lines.select(F.explode(F.split(F.lower("text"), r"\W+")).alias("word"))
+    return words.where("word <> ''").groupBy("word").count()

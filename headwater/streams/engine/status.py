@@ -1,0 +1,132 @@
+"""How each output of an application is doing: what the terminal, the metrics and `headwater status` show."""
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RATE_SECONDS = 10.0  # rates are means over so long
+
+
+@dataclass
+class OutputStatus:
+    """One output. Counts are since the start of the process."""
+
+    name: str
+    kind: str
+    guarantee: str = "exactly once"
+    state: str = "starting"
+    error: str | None = None
+    restarts: int = 0
+    build: int | None = None
+    batches: int = 0
+    batch: int = -1
+    rows_in: int = 0
+    rows_out: int = 0
+    rate: float = 0.0  # rows read a second
+    batch_ms: float = 0.0
+    phases: dict[str, int] = field(default_factory=dict)  # of the last batch, in ms
+    lag: int | None = None  # records in the log that are not in the result
+    watermark: str | None = None
+    late: int = 0
+    dead: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+class Meter:
+    """Turns the progress of a query into its status."""
+
+    def __init__(self, status: OutputStatus) -> None:
+        self.status = status
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def take(self, progress: Mapping[str, Any]) -> None:
+        """Counts a batch."""
+        status, phases = self.status, progress.get("durationMs", {})
+        rows = int(progress.get("numInputRows", 0))
+        if "addBatch" in phases:
+            status.batches += 1
+            status.batch = progress["batchId"]
+            status.batch_ms = float(phases.get("triggerExecution", 0))
+            status.phases = dict(phases)
+        status.rows_in += rows
+        self._recent.append((time.monotonic(), rows))
+        status.watermark = progress.get("eventTime", {}).get("watermark", status.watermark)
+        operators = progress.get("stateOperators", [])
+        status.state_rows = sum(int(each.get("numRowsTotal", 0)) for each in operators)
+        status.state_bytes = sum(int(each.get("memoryUsedBytes", 0)) for each in operators)
+        for source in progress.get("sources", []):
+            end = source.get("endOffset")
+            end = json.loads(end) if isinstance(end, str) else end
+            if isinstance(end, dict):
+                for topic, partitions in end.items():
+                    known = status.offsets.setdefault(topic, {})
+                    known.update({int(number): int(offset) for number, offset in partitions.items()})
+
+    def refresh(self) -> None:
+        """Lets the rate fall when nothing comes."""
+        now = time.monotonic()
+        while self._recent and now - self._recent[0][0] > RATE_SECONDS:
+            self._recent.popleft()
+        self.status.rate = round(sum(rows for _, rows in self._recent) / RATE_SECONDS, 1)
+
+
+def dropped_by_watermark(progress: Mapping[str, Any]) -> int:
+    """How many rows Spark's operators dropped as too late in a batch.
+
+    >>> dropped_by_watermark({"stateOperators": [{"numRowsDroppedByWatermark": 2}]})
+    2
+    """
+    return sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in progress.get("stateOperators", []))
+
+
+class StatusFile:
+    """The status of a running application, for other processes: ``<data>/status/<application>.json``."""
+
+    def __init__(self, data: Path, application: str) -> None:
+        self.path = data / "status" / f"{application}.json"
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Replaces the file in one step."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(document, default=str))
+        part.replace(self.path)
+
+    def read(self) -> dict[str, Any] | None:
+        """What was written last, with ``running`` telling whether its writer lives."""
+        try:
+            document: dict[str, Any] = json.loads(self.path.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        document["running"] = _lives(int(document.get("pid", 0))) and not document.get("stopped")
+        return document
+
+
+def document_of(application: str, outputs: list[OutputStatus], **more: Any) -> dict[str, Any]:
+    """The content of a status file."""
+    return {
+        "application": application,
+        "pid": os.getpid(),
+        "at": time.time(),
+        "outputs": [asdict(output) for output in outputs],
+        **more,
+    }
+
+
+def _lives(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
