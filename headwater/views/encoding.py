@@ -142,7 +142,9 @@ def _columns(schema: ViewSchema, table: pa.Table, wanted: list[str]) -> dict[str
 
 def _last_of_each(keys: pa.Array) -> pa.Array | None:
     """Where the last row of each key is; None when no key comes twice."""
-    if pc.count_distinct(keys).as_py() == len(keys):
+    encoded = keys.dictionary_encode()
+    if len(encoded.dictionary) == len(keys):
         return None
-    numbered = pa.table({"key": keys, "at": np.arange(len(keys))})
-    return numbered.group_by("key").aggregate([("at", "max")]).column("at_max").combine_chunks()
+    last = np.empty(len(encoded.dictionary), np.int64)
+    last[encoded.indices.to_numpy()] = np.arange(len(keys))  # of several values for one place the last stays
+    return pa.array(last)
