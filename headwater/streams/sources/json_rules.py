@@ -10,7 +10,6 @@ timestamp, for it would mean another moment whenever a batch is run again.
 `json_values` asks these rules about what its quick way refuses, a record at a time.
 """
 
-import base64
 import binascii
 import json
 import re
@@ -33,11 +32,24 @@ _NOT_A_NUMBER = {
     "-INF": "-inf", "-Infinity": "-inf",
 }  # fmt: skip
 _WORD = re.compile(r"[+\-A-Za-z]+")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _LONGEST_QUOTE = 40
 
 
 class Misfit(ValueError):
     """Why a value does not parse."""
+
+
+def text_of(value: bytes) -> str:
+    """A value as text. As in Java, what is no UTF-8 becomes replacement characters, a surrogate one.
+
+    >>> text_of(b"a\\xed\\xa0\\x80")
+    'a\ufffd'
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub("\ufffd".encode(), value).decode("utf-8", "replace")
 
 
 def parse(text: str, convert: Converter) -> dict[str, Any]:
@@ -245,8 +257,8 @@ def _binary(text: str, position: int) -> tuple[Any, int]:
         _misfit(text, position, "a base64 string")
     content, end = _string_at(text, position)
     try:
-        return base64.b64decode(content, validate=True), end
-    except (binascii.Error, ValueError):
+        return binascii.a2b_base64(content, strict_mode=True), end
+    except ValueError:
         raise Misfit(f"{_quoted(content)} is not base64") from None
 
 
@@ -269,8 +281,9 @@ def _decimal(precision: int, scale: int) -> Converter:
                 raise Misfit(f"{_quoted(written)} is not a decimal") from None
         if not number.is_finite():
             raise Misfit(f"{_quoted(written)} is not a decimal")
-        # As Spark has it, a number with too many digits is null, and no fault.
-        return (number if number.adjusted() < precision - scale or not number else None), end
+        if number and number.adjusted() >= precision - scale:
+            raise Misfit(f"{_quoted(written)} has more than {precision - scale} digits before the point")
+        return number, end
 
     return convert
 
@@ -278,10 +291,8 @@ def _decimal(precision: int, scale: int) -> Converter:
 def _timestamp(zone: str) -> Converter:
     def convert(text: str, position: int) -> tuple[Any, int]:
         if text[position] != '"':
-            match = _NUMBER.match(text, position)
-            if match is None or match[2] or match[3]:
-                _misfit(text, position, "a timestamp")
-            return int(match[1]) * 1_000_000, match.end()
+            seconds, end = _SIMPLE[spark.LongType](text, position)
+            return (seconds * 1_000_000 + 2**63) % 2**64 - 2**63, end  # beyond its range it wraps, as in Java
         written, end = _string_at(text, position)
         moment = moment_of(written, zone)
         if moment is None:
@@ -388,6 +399,8 @@ def _escaped(text: str) -> str:
 
 
 def _skip(text: str, position: int) -> int:
+    if text[position : position + 1] not in " \t\r\n":  # of which the empty text at the end is one
+        return position
     match = _SPACE.match(text, position)
     return match.end() if match else position
 

@@ -2,7 +2,8 @@
 
 The quick way: the values become lines of one text, which Arrow parses at once with the schema's types. It
 takes strict JSON that fits the types exactly, and what it takes means the same by the rules of `json_rules`.
-When it refuses, the chunk is cut into smaller ones, down to single records, which the rules decide.
+When it refuses, the chunk is cut into smaller ones, and records are decided one by one in the end, by
+`json_objects` or the rules.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,10 @@ import pyarrow.json as pa_json
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from headwater.streams.sources.json_rules import Converter, Misfit, converter, parse
+from headwater.streams.sources.json_objects import Fitter, Odd, fitted, fitter
+from headwater.streams.sources.json_rules import Converter, Misfit, converter, parse, text_of
 
-SMALLEST = 32  # so few records are decided one by one
+SMALLEST = 256  # a call of Arrow's parser costs as much as so many records one by one
 PARTS = 8
 
 _OPEN, _CLOSE = ord("{"), ord("}")
@@ -51,6 +53,7 @@ class JsonDecoder:
     def __init__(self, schema: spark.StructType, zone: str) -> None:
         self.type = to_arrow_type(schema, timezone="UTC")
         self._rules: Converter = converter(schema, zone)
+        self._fit: Fitter = fitter(schema, zone)
         self._fields = [_field(each, zone) for each in schema.fields]
         self._quick = all(each is not None for each in self._fields) and bool(self._fields)
         self._options: Any = None
@@ -66,7 +69,7 @@ class JsonDecoder:
 
     def _decode(self, values: pa.BinaryArray, parts: list[tuple[pa.StructArray, pa.StringArray]]) -> None:
         count = len(values)
-        if self._quick and count > SMALLEST // 4:
+        if self._quick and count > SMALLEST // 8:
             try:
                 parts.append((self._quickly(values), pa.nulls(count, pa.string())))
                 return
@@ -114,9 +117,12 @@ class JsonDecoder:
             struct = problem = None
             if value is not None:
                 try:
-                    struct = parse(value.decode("utf-8", "replace"), self._rules)
-                except Misfit as misfit:
-                    problem = str(misfit)
+                    struct = fitted(value, self._fit)
+                except Odd:
+                    try:
+                        struct = parse(text_of(value), self._rules)
+                    except Misfit as misfit:
+                        problem = str(misfit)
             structs.append(struct)
             problems.append(problem)
         return pa.array(structs, self.type), pa.array(problems, pa.string())

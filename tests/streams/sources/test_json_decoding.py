@@ -1,0 +1,100 @@
+"""Our decoder of JSON against Spark's, on random values: the same value, or a problem in both."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from headwater.streams.sources.json_values import SMALLEST, JsonDecoder
+from headwater.streams.sources.spark_json import decode_in_spark
+from tests.streams.sources.json_examples import QUICK_SCHEMA, SCHEMA, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 6000
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
+@pytest.mark.parametrize("ddl", [QUICK_SCHEMA, SCHEMA], ids=["quick", "every type"])
+def test_ours_is_sparks(spark: "SparkSession", ddl: str, zone: str) -> None:
+    schema = StructType.fromDDL(ddl)
+    examples = values(COUNT, seed=len(ddl) + len(zone))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        raw = spark.createDataFrame([(value,) for value in examples], "value binary")
+        theirs = decode_in_spark(raw, schema).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    structs, problems = JsonDecoder(schema, zone).decode(pa.array(examples, pa.binary()))
+    ours = pa.table({"value": structs, "problem": problems})
+    good = 0
+    for example, mine, other in zip(examples, plain(ours), plain(theirs), strict=True):
+        assert (mine["problem"] is None) == (other["problem"] is None), (example, mine, other)
+        assert _same(mine["value"], other["value"]), (example, mine, other)
+        good += mine["value"] is not None
+    assert COUNT / 2 < good < COUNT  # both kinds were there
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with timestamps and dates as numbers: not all of them are within Python's range."""
+    value = table["value"].combine_chunks()
+    return pa.table({"value": value.cast(_numbers(value.type)), "problem": table["problem"]}).to_pylist()
+
+
+def _numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return pa.int64() if pa.types.is_timestamp(kind) else pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_numbers(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_numbers(kind.value_type)))
+    return kind
+
+
+def _same(mine: Any, other: Any) -> bool:
+    if isinstance(mine, float) and isinstance(other, float) and math.isnan(mine):
+        return math.isnan(other)
+    if isinstance(mine, dict) and isinstance(other, dict):
+        return mine.keys() == other.keys() and all(_same(mine[key], other[key]) for key in mine)
+    if isinstance(mine, list) and isinstance(other, list):
+        return len(mine) == len(other) and all(map(_same, mine, other))
+    return bool(mine == other)
+
+
+def test_the_quick_way_and_the_rules_agree() -> None:
+    """Chunks of right values go the quick way; with one bad value among them they are cut up to the rules."""
+    schema = StructType.fromDDL(QUICK_SCHEMA)
+    decoder = JsonDecoder(schema, "UTC")
+    right = [value for value in values(2000, seed=5, wrong=0) if value is not None]
+    quickly = decoder._quickly(pa.array(right, pa.binary()))
+    one_by_one, problems = decoder._one_by_one(pa.array(right, pa.binary()))
+    assert quickly.equals(one_by_one)
+    assert problems.null_count == len(right)
+
+
+@pytest.mark.parametrize("count", [1, SMALLEST, SMALLEST * 20])
+@pytest.mark.parametrize(
+    "bad", [b"", b"{", b'{"big":1}{"big":2}', b'{"big":\n1}', b'{"big":"x"}', b"\xff", b'"}\n{"', b"null"]
+)
+def test_a_bad_value_harms_no_other(bad: bytes, count: int) -> None:
+    """Above all those that would shift the rows: two objects in a value beside one that has none."""
+    good = [b'{"big": %d}' % number for number in range(count)]
+    decoder = JsonDecoder(StructType.fromDDL("big long"), "UTC")
+    for place in {0, count // 2, count}:
+        examples = [*good[:place], bad, b"", *good[place:]]
+        structs, problems = decoder.decode(pa.array(examples, pa.binary()))
+        found = structs.to_pylist()
+        assert found[:place] + found[place + 2 :] == [{"big": number} for number in range(count)]
+        assert problems.take(list(range(place))).null_count == place
+        assert problems[place + 1].as_py() == "it is empty"
+
+
+def test_null_values_have_no_problem() -> None:
+    decoder = JsonDecoder(StructType.fromDDL("n long"), "UTC")
+    structs, problems = decoder.decode(pa.array([b'{"n": 1}', None] * 1000, pa.binary()))
+    assert structs.to_pylist() == [{"n": 1}, None] * 1000
+    assert problems.null_count == 2000
