@@ -1,14 +1,15 @@
 """What the stream benchmark measures: one run at full speed, and one at a rate."""
 
 import json
-import math
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,23 @@ from benchmarks.peers.systems import Job, System
 from benchmarks.streams_check import compare, recompute
 from benchmarks.streams_events import PARTITIONS, Workload
 from benchmarks.streams_processes import Group, SystemFailed
-from benchmarks.streams_results import Result, Row
+from benchmarks.streams_results import Mark, Result, Row
 
 _POLL_SECONDS = 0.05
 _SETTLED_SECONDS = 2.0  # the result has not moved for so long: worth reading all of it
 _FIRST_RESULT_SECONDS = 120.0
 _LAST_RESULT_SECONDS = 30.0
-WARM_UP_SHARE = 1 / 3  # of the events of a run at full speed
 
 
 @dataclass(frozen=True)
 class Speed:
-    """A run at full speed over events that were there before."""
+    """A run at full speed: over events that were there before, then over more that appear in one moment."""
 
     events: int
     seconds: float  # from the start of the processes to the complete result
-    warm_events: int  # those after the first third
-    warm_seconds: float
-    cpu_seconds: float
+    warm_events: int
+    warm_seconds: float  # from the commit of the further events to the complete result
+    cpu_seconds: float  # for all of them
     peak_bytes: int
 
     @property
@@ -46,8 +46,11 @@ class Speed:
 
     @property
     def warm_rate(self) -> float:
-        """Not a number when the result came at once, so that no pace can be seen."""
-        return self.warm_events / self.warm_seconds if self.warm_seconds > 0 else math.nan
+        return self.warm_events / self.warm_seconds
+
+    @property
+    def cpu_per_million(self) -> float:
+        return self.cpu_seconds / (self.events + self.warm_events) * 1e6
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,32 @@ class Delay:
         return self.milliseconds[min(len(self.milliseconds) - 1, int(len(self.milliseconds) * share))]
 
 
+class Filled:
+    """A topic, and the process that holds a transaction on it."""
+
+    def __init__(self, name: str, filler: "subprocess.Popen[str]") -> None:
+        self.name = name
+        self._filler = filler
+
+    def wait(self) -> None:
+        """Until all is written."""
+        self._say_line()
+
+    def commit(self) -> float:
+        """The moment in which it was begun, on the monotonic clock."""
+        assert self._filler.stdin is not None
+        self._filler.stdin.write("commit\n")
+        self._filler.stdin.flush()
+        return float(self._say_line())
+
+    def _say_line(self) -> str:
+        assert self._filler.stdout is not None
+        line = self._filler.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} could not be filled")
+        return line
+
+
 class Laboratory:
     """A broker, the topics that are filled once for all systems, and the directory for all of it."""
 
@@ -74,40 +103,32 @@ class Laboratory:
         self.bootstrap = bootstrap
         self.directory = directory
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._filled: dict[tuple[Workload, int], tuple[str, dict[str, Row]]] = {}
+        self._recomputed: dict[tuple[Workload, int, int], dict[str, Row]] = {}
         self._runs = 0
+        self._topics = 0
 
-    def speed(self, system: System, workload: Workload, events: int, patience: float) -> Speed:
-        """Start the system on a topic that holds the events, and wait until its result is complete."""
-        source, wanted = self._stored(workload, events)
-        total = sum(row.count for row in wanted.values())
-        job = self._job(system, workload, source)
-        result = system.result(job)
-        marks: list[tuple[float, object]] = []
-        try:
-            with Group(system.commands(job), self._log(job)) as group:
-                found = _watch(group, result, total, marks, group.started + patience)
-                cpu = group.cpu_seconds()
-            compare(found, wanted)
-        finally:
-            result.close()
-            self._clear(job)
-        visible = result.visible([mark for _, mark in marks])
-        reached = [(at, seen * events / total) for (at, _), seen in zip(marks, visible, strict=True)]
-        end = next(at for at, seen in reached if seen >= events)
-        warm_at, warm_from = next((at, seen) for at, seen in reached if seen >= events * WARM_UP_SHARE)
-        return Speed(
-            events,
-            end - group.started,
-            round(events - warm_from),
-            end - warm_at,
-            cpu,
-            group.peak_bytes,
-        )
+    def speed(self, system: System, workload: Workload, events: int, more: int, patience: float) -> Speed:
+        """Start the system on a topic that holds the events, wait for its result, and give it more."""
+        with self._filled(workload, events, more) as topic:
+            wanted = self._wanted(workload, events, 0, topic.name, system)
+            wanted_after = self._wanted(workload, events, more, topic.name, system)
+            job = self._job(workload, topic.name)
+            result = system.result(job)
+            try:
+                with Group(system.commands(job), self._log(job)) as group:
+                    end = _watch(group, result, wanted, group.started + patience)
+                    committed = topic.commit()
+                    warm_end = _watch(group, result, wanted_after, committed + patience)
+                    cpu = group.cpu_seconds()
+            finally:
+                result.close()
+                self._clear(job)
+        seconds, warm_seconds = end - group.started, warm_end - committed
+        return Speed(events, seconds, more, warm_seconds, cpu, group.peak_bytes)
 
     def delay(self, system: System, workload: Workload, rate: int, warm_up: float, seconds: float) -> Delay:
         """Start the system, warm it up at the rate, and measure from then on."""
-        job = self._job(system, workload, self._topic(f"live-{workload}"))
+        job = self._job(workload, self._topic(f"live-{workload}"))
         result = system.result(job)
         seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         ending = threading.Event()
@@ -133,16 +154,41 @@ class Laboratory:
         delays = _delays(sent, seen)[-round(rate * seconds) :]
         return Delay(sorted(delays), load["rate"], cores, group.peak_bytes)
 
-    def _stored(self, workload: Workload, events: int) -> tuple[str, dict[str, Row]]:
-        """A topic with so many events, and the result that belongs to it."""
-        if (workload, events) not in self._filled:
-            topic = self._topic(f"{workload}-{events}")
-            _events("fill", workload, self.bootstrap, topic, "--count", str(events))
-            self._filled[workload, events] = (
-                topic,
-                recompute(workload, self.bootstrap, topic, self.directory),
+    @contextmanager
+    def _filled(self, workload: Workload, events: int, more: int) -> Iterator[Filled]:
+        """A topic with so many events, and more that are not committed yet."""
+        self._topics += 1
+        name = self._topic(f"{workload}-{self._topics}")
+        sizes = ["--count", str(events), "--held", str(more)]
+        with subprocess.Popen(
+            _events_command("fill", workload, self.bootstrap, name, *sizes),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as filler:
+            try:
+                filled = Filled(name, filler)
+                filled.wait()
+                os.sync()  # so that the disk does not take it while a system works
+                yield filled
+            finally:
+                filler.kill()
+        self._delete(name)
+
+    def _wanted(
+        self, workload: Workload, events: int, more: int, topic: str, system: System
+    ) -> dict[str, Row]:
+        """The result with or without what is not committed yet; the events are the same in every run."""
+        if (workload, events, more) not in self._recomputed:
+            isolation = "read_uncommitted" if more else "read_committed"
+            self._recomputed[workload, events, more] = recompute(
+                workload, self.bootstrap, topic, isolation, self.directory
             )
-        return self._filled[workload, events]
+        rows = self._recomputed[workload, events, more]
+        if workload == "ticks" and not system.shows_open_windows:
+            last = max(rows, key=lambda name: int(name.partition("@")[2])).partition("@")[2]
+            return {name: row for name, row in rows.items() if not name.endswith(last)}
+        return rows
 
     def _load(self, job: Job, rate: int, seconds: float, first: int) -> dict[str, Any]:
         options = ["--rate", str(rate), "--seconds", str(seconds), "--first", str(first)]
@@ -150,7 +196,7 @@ class Laboratory:
         loaded: dict[str, Any] = json.loads(said)
         return loaded
 
-    def _job(self, system: System, workload: Workload, source: str) -> Job:
+    def _job(self, workload: Workload, source: str) -> Job:
         self._runs += 1
         directory = self.directory / f"run-{self._runs}"
         directory.mkdir()
@@ -171,27 +217,27 @@ class Laboratory:
         shutil.rmtree(job.directory, ignore_errors=True)
 
 
-def _watch(
-    group: Group, result: Result, total: int, marks: list[tuple[float, object]], deadline: float
-) -> dict[str, Row]:
-    """Note how the result grows until it counts everything."""
-    rows: dict[str, Row] = {}
+def _watch(group: Group, result: Result, wanted: dict[str, Row], deadline: float) -> float:
+    """Wait for the complete result; the moment in which it was."""
+    total = sum(row.count for row in wanted.values())
+    marks: list[tuple[float, Mark]] = []
     read = False  # what the last mark says
+    counted = 0
     while time.monotonic() < deadline:
-        finished = group.finished()
+        group.finished()
         now, mark = time.monotonic(), result.mark()
         if not marks or mark != marks[-1][1]:
             marks.append((now, mark))
             read = False
-        elif not read and (finished or now - marks[-1][0] > _SETTLED_SECONDS):
+        elif not read and now - marks[-1][0] > _SETTLED_SECONDS:
             rows, read = result.rows(), True
-            if sum(row.count for row in rows.values()) >= total:
-                return rows
-        elif finished and read:
-            break
+            counted = sum(row.count for row in rows.values())
+            if counted >= total:
+                compare(rows, wanted)
+                visible = result.visible([mark for _, mark in marks])
+                return next(at for (at, _), seen in zip(marks, visible, strict=True) if seen >= total)
         time.sleep(_POLL_SECONDS)
-    counted = sum(row.count for row in result.rows().values())
-    raise SystemFailed(f"counted {counted} of {total} and then no more")
+    raise SystemFailed(f"counted {counted:,} of {total:,} and then no more")
 
 
 def _follow(
@@ -240,11 +286,13 @@ def _delays(sent: Sequence[tuple[str, int]], seen: dict[str, list[tuple[int, int
 
 
 def _events(what: str, workload: Workload, bootstrap: str, topic: str, *options: str) -> str:
-    command = [sys.executable, "-m", "benchmarks.streams_events", what, workload]
-    address = ["--bootstrap", bootstrap, "--topic", topic]
-    done = subprocess.run(
-        [*command, *address, *options], capture_output=True, text=True, timeout=900, check=False
-    )
+    command = _events_command(what, workload, bootstrap, topic, *options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{what} {topic} failed:\n{done.stderr[-3000:]}")
     return done.stdout
+
+
+def _events_command(what: str, workload: Workload, bootstrap: str, topic: str, *options: str) -> list[str]:
+    program = [sys.executable, "-m", "benchmarks.streams_events", what, workload]
+    return [*program, "--bootstrap", bootstrap, "--topic", topic, *options]

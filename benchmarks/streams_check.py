@@ -2,10 +2,11 @@
 
 import math
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from benchmarks.streams_events import PARTITIONS, WINDOW_MS, Workload, row_name
 from benchmarks.streams_results import Row
@@ -18,8 +19,8 @@ _TICKS = f"""
     FROM events GROUP BY ALL
 """
 _COLUMNS = {
-    "words": "{id: 'BIGINT', text: 'VARCHAR'}",
-    "ticks": "{id: 'BIGINT', symbol: 'VARCHAR', price: 'DOUBLE', size: 'BIGINT', at: 'TIMESTAMP'}",
+    "words": "{'id': 'BIGINT', 'text': 'VARCHAR'}",
+    "ticks": "{'id': 'BIGINT', 'symbol': 'VARCHAR', 'price': 'DOUBLE', 'size': 'BIGINT', 'at': 'TIMESTAMP'}",
 }
 
 
@@ -27,10 +28,12 @@ class WrongResult(Exception):
     """A system's result is not what the recompute gives."""
 
 
-def recompute(workload: Workload, bootstrap: str, topic: str, directory: Path) -> dict[str, Row]:
+def recompute(
+    workload: Workload, bootstrap: str, topic: str, isolation: str, directory: Path
+) -> dict[str, Row]:
     """The rows that belong to what the topic holds now."""
     with tempfile.NamedTemporaryFile(dir=directory, suffix=".ndjson") as file:
-        for value in _values(bootstrap, topic):
+        for value in _values(bootstrap, topic, isolation):
             file.write(value + b"\n")
         file.flush()
         with duckdb.connect() as database:
@@ -79,25 +82,28 @@ def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-9)
 
 
-def _values(bootstrap: str, topic: str) -> "list[bytes]":
+def _values(bootstrap: str, topic: str, isolation: str) -> Iterator[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": f"recompute-{topic}",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
             "log_level": 0,
         }
     )
-    values = []
     try:
-        partitions = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-        left = sum(consumer.get_watermark_offsets(one, 10)[1] for one in partitions)
-        consumer.assign(partitions)
-        while left:
-            for message in consumer.consume(20_000, 1):
-                if message.error() is None:
-                    values.append(message.value() or b"")
-                    left -= 1
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        ended: set[int | None] = set()
+        while len(ended) < PARTITIONS:
+            for message in consumer.consume(20_000, 0.5):
+                error = message.error()
+                if error is None:
+                    yield message.value() or b""
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise KafkaException(error)
     finally:
         consumer.close()
-    return values

@@ -7,8 +7,10 @@ Two workloads, both JSON of about 100 B, in topics of two partitions:
   with milliseconds, 100 symbols, the symbol also as key; 1,000 events a second of event time, up to
   two seconds out of order
 
-``fill`` writes a topic at full speed. ``load`` writes at a rate, with the clock as event time, and says when
-each event was handed to the producer.
+``fill`` writes a topic in two parts: one that is there at once, and one in a transaction that it commits when
+it is told to, so that millions of events appear in one moment and nobody has to write while a system works.
+Each part ends with an event of a symbol of its own in each partition, a minute later, which closes windows.
+``load`` writes at a rate, with the clock as event time, and says when each event was handed to the producer.
 """
 
 import argparse
@@ -35,6 +37,9 @@ WINDOW_MS = 10_000
 LATENESS_MS = 5_000
 DISORDER_MS = 2_000
 FIRST_MS = int(datetime(2026, 1, 5, 9, 30, tzinfo=UTC).timestamp() * 1000)
+GAP_MS = 120_000  # of event time between the two parts of a topic
+END = "END"  # the symbols that close windows: END0, END1
+TRANSACTION_SECONDS = 900  # the longest that Kafka allows by default
 _CHUNK = 50_000
 
 
@@ -48,18 +53,27 @@ class Event:
     shows_in: str
 
 
-def stored(workload: Workload, count: int, seed: int = 7) -> Iterator[Event]:
-    """The events of a topic that is there before anybody reads it; the same ones for the same seed.
+def stored(workload: Workload, first: int, count: int) -> Iterator[Event]:
+    """One part of a topic, from the event of this number on; always the same events.
 
-    >>> event = next(stored("ticks", 1))
-    >>> sorted(json.loads(event.value))
-    ['at', 'id', 'price', 'size', 'symbol']
+    >>> events = list(stored("ticks", 0, 1000))
+    >>> len(events), sorted(json.loads(events[0].value))
+    (1000, ['at', 'id', 'price', 'size', 'symbol'])
+    >>> events[-1].shows_in
+    'END1@1767605460000'
     """
-    random = numpy.random.default_rng(seed)
-    for first in range(0, count, _CHUNK):
-        number = min(_CHUNK, count - first)
-        times = FIRST_MS + numpy.arange(first, first + number) - random.integers(0, DISORDER_MS, number)
-        yield from _events(workload, first, times.tolist(), random)
+    random = numpy.random.default_rng(first + 7)
+    start = FIRST_MS + first + (GAP_MS if first else 0)
+    ends = PARTITIONS if workload == "ticks" else 0
+    for chunk in range(0, count - ends, _CHUNK):
+        number = min(_CHUNK, count - ends - chunk)
+        times = start + numpy.arange(chunk, chunk + number) - random.integers(0, DISORDER_MS, number)
+        yield from _events(workload, first + chunk, times.tolist(), random)
+    for partition in range(ends):
+        at = start + count + GAP_MS // 2
+        name = f"{END}{partition}"
+        value = _tick(first + count - ends + partition, name, 10_000, 1, at)
+        yield Event(partition, name.encode(), value, row_name(name, at - at % WINDOW_MS))
 
 
 def live(workload: Workload, first: int = 0, seed: int = 11) -> Iterator[Event]:
@@ -91,15 +105,13 @@ def _events(
         zip(times, symbols, prices, sizes, strict=True), first
     ):
         name = f"SYM{symbol:03}"
-        value = b'{"id":%d,"symbol":"%b","price":%d.%02d,"size":%d,"at":"%b"}' % (
-            number,
-            name.encode(),
-            price // 100,
-            price % 100,
-            size,
-            _iso(at),
-        )
+        value = _tick(number, name, price, size, at)
         yield Event(symbol % PARTITIONS, name.encode(), value, row_name(name, at - at % WINDOW_MS))
+
+
+def _tick(number: int, symbol: str, price: int, size: int, at: int) -> bytes:
+    cells = (number, symbol.encode(), price // 100, price % 100, size, _iso(at))
+    return b'{"id":%d,"symbol":"%b","price":%d.%02d,"size":%d,"at":"%b"}' % cells
 
 
 def row_name(symbol: str, window_start_ms: int) -> str:
@@ -139,7 +151,7 @@ def _vocabulary_index(random: numpy.random.Generator, shape: tuple[int, int]) ->
     return numpy.minimum(numpy.exp(random.random(shape) * numpy.log(VOCABULARY)), VOCABULARY - 1).astype(int)
 
 
-def _producer(bootstrap: str, linger: float) -> Producer:
+def _producer(bootstrap: str, linger: float, **options: Any) -> Producer:
     return Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -147,13 +159,31 @@ def _producer(bootstrap: str, linger: float) -> Producer:
             "linger.ms": linger,
             "queue.buffering.max.messages": 500_000,
             "log_level": 0,
+            **options,
         }
     )
 
 
-def _fill(bootstrap: str, topic: str, workload: Workload, count: int) -> None:
-    producer = _producer(bootstrap, 50)
-    for event in stored(workload, count):
+def _fill(bootstrap: str, topic: str, workload: Workload, count: int, held: int) -> None:
+    """Prints ``ready``, waits for a line, commits what it held back, and prints when it did."""
+    plain = _producer(bootstrap, 50)
+    _write(plain, topic, stored(workload, 0, count))
+    if not held:
+        return
+    timeout = TRANSACTION_SECONDS * 1000
+    producer = _producer(bootstrap, 50, **{"transactional.id": topic, "transaction.timeout.ms": timeout})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    _write(producer, topic, stored(workload, count, held))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    at = time.monotonic()
+    producer.commit_transaction(30)
+    print(at, flush=True)
+
+
+def _write(producer: Producer, topic: str, events: Iterator[Event]) -> None:
+    for event in events:
         while True:
             try:
                 producer.produce(topic, event.value, event.key, event.partition)
@@ -191,12 +221,13 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--held", type=int, default=0)
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
     if options.what == "fill":
-        _fill(options.bootstrap, options.topic, options.workload, options.count)
+        _fill(options.bootstrap, options.topic, options.workload, options.count, options.held)
     else:
         rate, seconds = options.rate, options.seconds
         _load(options.bootstrap, options.topic, options.workload, rate, seconds, options.first)

@@ -2,7 +2,7 @@
 
 Settings after Flink's tuning guide for streaming aggregation: mini-batches, two-phase aggregation, object
 reuse. The result is an upsert topic, by transactions or, with ``--at-least-once``, without. ``--final`` takes
-windows of the window table-valued function, which show once, when they close, and ends with the topic.
+windows of the window table-valued function, which show once, when they close.
 """
 
 import argparse
@@ -78,11 +78,11 @@ def main() -> None:
     settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration)
     tables = TableEnvironment.create(settings.build())
 
-    bounded = "'scan.bounded.mode' = 'latest-offset', " if options.final else ""
     tables.execute_sql(
         f"CREATE TABLE source ({SOURCES[options.workload]}) WITH ('connector' = 'kafka', "
         f"'topic' = '{options.source}', 'properties.bootstrap.servers' = '{options.bootstrap}', "
-        f"'properties.group.id' = '{options.target}', 'scan.startup.mode' = 'earliest-offset', {bounded}"
+        f"'properties.group.id' = '{options.target}', 'scan.startup.mode' = 'earliest-offset', "
+        "'properties.isolation.level' = 'read_committed', "
         "'format' = 'json', 'json.timestamp-format.standard' = 'ISO-8601')"
     )
     guarantee = "at-least-once" if options.at_least_once else "exactly-once"

@@ -34,6 +34,7 @@ class System(abc.ABC):
     settings: str  # those that are not its defaults, as its documentation advises them
     # Of the events of a throughput run how many this one gets, so that slow ones end in a minute or so.
     shares: dict[Workload, float] = {"words": 1.0, "ticks": 1.0}
+    shows_open_windows = True
     measures_throughput: tuple[Workload, ...] = ("words", "ticks")
     measures_latency: tuple[Workload, ...] = ("words", "ticks")
 
@@ -95,6 +96,7 @@ class FlinkFinal(Flink):
     name = f"Flink {environments.FLINK.version}, closed windows"
     settings = "as Flink, with the window function TUMBLE, which shows a window once, when it closes"
     extra = ("--final",)
+    shows_open_windows = False
     measures_throughput = ("ticks",)
     measures_latency = ()
 
