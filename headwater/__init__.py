@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from headwater.streams.declarations import LOG_TIME as LOG_TIME
     from headwater.streams.declarations import PROCESSING_TIME as PROCESSING_TIME
     from headwater.streams.joins import join as join
+    from headwater.streams.sliding import sliding as sliding
     from headwater.streams.times import corrected_time as corrected_time
+    from headwater.streams.times import event_time as event_time
     from headwater.streams.unique import unique as unique
     from headwater.streams.windows import hopping as hopping
     from headwater.streams.windows import session as session
-    from headwater.streams.windows import sliding as sliding
     from headwater.streams.windows import tumbling as tumbling
 
 _HOMES = {
@@ -27,10 +28,11 @@ _HOMES = {
     "LOG_TIME": "streams.declarations",
     "PROCESSING_TIME": "streams.declarations",
     "corrected_time": "streams.times",
+    "event_time": "streams.times",
     "hopping": "streams.windows",
     "join": "streams.joins",
     "session": "streams.windows",
-    "sliding": "streams.windows",
+    "sliding": "streams.sliding",
     "testing": "streams",
     "tumbling": "streams.windows",
     "unique": "streams.unique",

@@ -11,6 +11,7 @@ from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Node, Stre
 from headwater.streams.durations import microseconds
 from headwater.streams.schema import to_ddl
 from headwater.streams.testing.rows import Row, Rows, arrow_table, check_columns, fit, inferred, parsed
+from headwater.streams.times import watermarked
 from headwater.streams.windows import WATERMARK
 
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -37,7 +38,7 @@ class Given:
         """The frame with its watermark."""
         if self.time is None:
             return frame
-        return frame.withWatermark(self.time, f"{self.lateness} microseconds")
+        return watermarked(frame, self.time, f"{self.lateness} microseconds")
 
     def still(self, spark: SparkSession, rows: list[Row]) -> DataFrame:
         """Some rows as a DataFrame that does not stream, with its event time marked as if it did."""
