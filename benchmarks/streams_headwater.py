@@ -1,0 +1,145 @@
+"""Headwater in the stream benchmark: results as a view, as a topic, and on the quick path."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks.peers.systems import Job, System
+from benchmarks.streams_events import WORDS_IN_EVENT, Workload, row_name
+from benchmarks.streams_processes import Command
+from benchmarks.streams_results import Decode, Mark, Result, Row, TopicResult
+from headwater.errors import HeadwaterError
+from headwater.views import Progress, ViewStore, Where, open_store
+
+_APPLICATION = Path(__file__).with_name("streams_app.py")
+_VIEW = "result"
+_LOOK_SECONDS = 0.005
+_AHEAD = 2_000  # events of which a reader of words asks for the rows, from the first that is missing
+
+
+class HeadwaterView(System):
+    """A view in SQLite, read from the store."""
+
+    name = "Headwater, view"
+    guarantee = "exactly once"
+    settings = "none; Python data source, view in SQLite"
+    output = "view"
+
+    def commands(self, job: Job) -> list[Command]:
+        program = Path(sys.executable).with_name("headwater")
+        where: list[str | Path] = ["--bootstrap", job.bootstrap, "--data", job.directory / "data"]
+        environment = {
+            "BENCH_WORKLOAD": job.workload,
+            "BENCH_OUTPUT": self.output,
+            "BENCH_SOURCE": job.source,
+            "BENCH_TARGET": job.target,
+        }
+        return [Command([program, "run", _APPLICATION, *where], environment | self.environment())]
+
+    def environment(self) -> dict[str, str]:
+        """What this configuration adds to the environment."""
+        return {}
+
+    def result(self, job: Job) -> Result:
+        return ViewResult(job)
+
+
+class HeadwaterTopic(HeadwaterView):
+    """A topic, read by a consumer of committed records."""
+
+    name = "Headwater, topic"
+    settings = "none; Python data source, topic by transactions"
+    output = "topic"
+
+    def result(self, job: Job) -> Result:
+        return TopicResult(job.bootstrap, job.target, _decoder(job.workload))
+
+
+class ViewResult(Result):
+    """The view in its store. How far it is, it says itself: the input offsets that its rows cover."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._address = f"sqlite:///{(job.directory / 'data' / 'views.db').absolute()}"
+        self._store: ViewStore | None = None
+
+    def mark(self) -> Mark:
+        progress = self._progress()
+        if progress is None:
+            return 0
+        return sum(int(offset) for offset in progress.offsets.get(self.job.source, {}).values())
+
+    def rows(self) -> dict[str, Row]:
+        if self._progress() is None:
+            return {}
+        assert self._store is not None
+        rows = (_row(self.job.workload, row) for row in self._store.rows(_VIEW))
+        return {row.name: row for row in rows}
+
+    def visible(self, marks: Sequence[Mark]) -> list[int]:
+        return [mark * (WORDS_IN_EVENT if self.job.workload == "words" else 1) for mark in marks]
+
+    def follow(self, until: threading.Event) -> Iterator[tuple[int, Row]]:
+        known: int | None = None
+        first = 0  # the first event that has not been seen
+        while not until.wait(_LOOK_SECONDS):
+            progress = self._progress()
+            if progress is None or progress.batch == known:
+                continue
+            known = progress.batch
+            found = self._new_rows(first)
+            seen = time.monotonic_ns()
+            for row in found:
+                yield seen, row
+            if self.job.workload == "words":
+                numbers = {int(row.name[1:]) for row in found}
+                while first in numbers:
+                    first += 1
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _new_rows(self, first: int) -> list[Row]:
+        """What a reader would ask for who waits for these events."""
+        assert self._store is not None
+        if self.job.workload == "words":
+            where = Where("word", "in", [f"n{number}" for number in range(first, first + _AHEAD)])
+        else:
+            where = Where("window.start", ">=", datetime.now(UTC) - timedelta(seconds=30))
+        return [_row(self.job.workload, row) for row in self._store.rows(_VIEW, where=where)]
+
+    def _progress(self) -> Progress | None:
+        """None until the view is there, which takes as long as Spark takes to start."""
+        if self._store is None:
+            if not Path(self._address.removeprefix("sqlite:///")).exists():
+                return None
+            self._store = open_store(self._address)
+        try:
+            return self._store.progress(_VIEW)
+        except HeadwaterError:
+            return None
+
+
+def _decoder(workload: Workload) -> Decode:
+    return lambda _, value: _row(workload, orjson.loads(value))
+
+
+def _row(workload: Workload, row: dict[str, Any]) -> Row:
+    if workload == "words":
+        return Row(row["word"], row["n"])
+    start = row["window"]["start"]
+    moment = datetime.fromisoformat(start) if isinstance(start, str) else start
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    name = row_name(row["symbol"], round(moment.timestamp() * 1000))
+    return Row(name, row["n"], (row["low"], row["high"], row["average"]))
+
+
+OURS: tuple[System, ...] = (HeadwaterView(), HeadwaterTopic())
