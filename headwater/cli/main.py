@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import broker, consume, groups, log, produce, topics
+from headwater.cli import broker, consume, graph, groups, log, produce, replay, running, status, topics, views
 from headwater.cli.output import complain
 from headwater.errors import HeadwaterError
 
@@ -49,6 +49,11 @@ produce.register(app)
 consume.register(app)
 groups.register(app)
 log.register(app)
+running.register(app)
+status.register(app)
+graph.register(app)
+views.register(app)
+replay.register(app)
 
 
 def run() -> NoReturn:
@@ -76,3 +81,7 @@ def _usage(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "headwater"
     return f"{message}. See `{path} --help`."
+
+
+if __name__ == "__main__":
+    run()

@@ -1,8 +1,8 @@
 """The engine: everything between an application's declarations and its running queries.
 
 Start: the graph is checked, Spark starts, every function is called and what it gives is checked; only then
-are topics and views made and queries started. Stop: queries end (a batch under way is left, and repeated at the
-next start), then what follows from the views is brought up to them.
+are topics and views made and queries started. Stop: queries end (a batch under way is left, and repeated at
+the next start), then what follows from the views is brought up to them.
 """
 
 import json

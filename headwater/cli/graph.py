@@ -1,0 +1,48 @@
+"""`headwater graph`: draw an application."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.output import print_json, say
+from headwater.cli.stream_options import Application
+
+
+def register(app: typer.Typer) -> None:
+    app.command("graph", short_help="Draw what an application reads and computes.")(graph)
+
+
+def graph(
+    application: Application,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Draw it into an SVG file; - for standard output."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a node.")] = False,
+) -> None:
+    """Draw the graph of an application as text or SVG; it also checks it.
+
+    \b
+    Examples:
+      headwater graph shop.py
+      headwater graph shop.py --svg shop.svg
+    """
+    from headwater.streams.drawing import as_svg, as_text, detail
+    from headwater.streams.loading import load_app
+
+    app = load_app(application)
+    checked = app.graph()
+    if svg is not None:
+        drawing = as_svg(app.name, checked)
+        if str(svg) == "-":
+            say(drawing)
+        else:
+            svg.write_text(drawing)
+    elif json:
+        for node in checked.nodes.values():
+            print_json(
+                {"name": node.name, "kind": node.kind, "inputs": list(node.inputs), "detail": detail(node)}
+            )
+    else:
+        say(as_text(app.name, checked))

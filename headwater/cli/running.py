@@ -1,0 +1,155 @@
+"""`headwater up` and `headwater run`: run an application, with an embedded broker or on any Kafka."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli import options
+from headwater.cli.output import note
+from headwater.cli.stream_options import Application, Data, Master, Store, stream_settings
+
+if TYPE_CHECKING:
+    from headwater.streams.settings import StreamSettings
+
+BROKER_SECONDS = 30.0
+
+Metrics = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics on this port of loopback."),
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up", short_help="Run an application, and an embedded broker with it.")(up)
+    app.command("run", short_help="Run an application on a Kafka that is there.")(run)
+
+
+def up(
+    application: Application,
+    port: Annotated[
+        int, typer.Option("--port", "-p", metavar="PORT", min=0, help="The port of the embedded broker.")
+    ] = 9092,
+    data: Data = None,
+    store: Store = None,
+    master: Master = None,
+    bootstrap: options.Bootstrap = None,
+    properties: options.Properties = None,
+    metrics_port: Metrics = None,
+    seconds: Seconds = None,
+) -> None:
+    """Run everything that an application declares, until it is interrupted.
+
+    A broker is started with it, unless --bootstrap, HEADWATER_BOOTSTRAP or headwater.toml names one. Its log
+    is kept in the directory `log` of the data.
+
+    \b
+    Examples:
+      headwater up shop.py
+      headwater up shop.py --data /var/lib/shop --port 9092
+    """
+    settings = stream_settings(application, data, store, master, bootstrap, properties)
+    if _names_a_broker(bootstrap):
+        _run(application, settings, metrics_port, seconds)
+        return
+    with embedded_broker(settings.data / "log", port) as address:
+        settings = stream_settings(application, data, store, master, address, properties)
+        _run(application, settings, metrics_port, seconds)
+
+
+def run(
+    application: Application,
+    data: Data = None,
+    store: Store = None,
+    master: Master = None,
+    bootstrap: options.Bootstrap = None,
+    properties: options.Properties = None,
+    metrics_port: Metrics = None,
+    seconds: Seconds = None,
+) -> None:
+    """Run the streams of an application, on any Kafka and any Spark, until it is interrupted.
+
+    \b
+    Examples:
+      headwater run shop.py --bootstrap kafka1:9092,kafka2:9092
+      headwater run shop.py --master spark://10.0.0.1:7077 --store postgresql://db/views
+    """
+    _run(
+        application,
+        stream_settings(application, data, store, master, bootstrap, properties),
+        metrics_port,
+        seconds,
+    )
+
+
+def _names_a_broker(bootstrap: str | None) -> bool:
+    from headwater.client.settings import BOOTSTRAP_VARIABLE, FILE, read_toml
+
+    document = read_toml(Path.cwd() / FILE)
+    return bool(bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or document.get("bootstrap"))
+
+
+def _run(
+    application: str, settings: "StreamSettings", metrics_port: int | None, seconds: float | None
+) -> None:
+    from headwater.cli.live import Display
+    from headwater.streams.engine.engine import Engine
+    from headwater.streams.loading import load_app
+
+    logging.basicConfig(level=logging.WARNING, format="headwater: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    engine = Engine(load_app(application), settings)
+    note(f"starting {engine.app.name} on {settings.bootstrap}")
+    try:
+        engine.start()
+        if metrics_port is not None:
+            from headwater.streams.engine.metrics import serve_metrics
+
+            serve_metrics(engine, metrics_port)
+        print(f"headwater {engine.app.name} ready on {settings.bootstrap}", flush=True)
+        Display(engine).show(stopping, seconds)
+    finally:
+        note(f"stopping {engine.app.name}")
+        engine.stop()
+
+
+@contextmanager
+def embedded_broker(data: Path, port: int) -> Iterator[str]:
+    """A broker in a process of its own, ended with the block; gives its address."""
+    command = [sys.executable, "-m", "headwater.cli.main", "broker", "--data", str(data), "--port", str(port)]
+    # In a group of its own: Ctrl-C reaches the streams first, and the broker ends after them.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if "ready at" not in line:
+            from headwater.errors import EngineMissing
+
+            process.wait(BROKER_SECONDS)
+            raise EngineMissing(
+                "start",
+                f"a broker on port {port}",
+                "it ended at once; its reason is above",
+                "Choose another --port, or name a running broker with --bootstrap.",
+            )
+        yield line.rsplit(" ", 1)[-1].strip()
+    finally:
+        process.terminate()
+        try:
+            process.wait(BROKER_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()

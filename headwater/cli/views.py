@@ -1,0 +1,92 @@
+"""`headwater views`: the views in the store, and the rows of one."""
+
+from datetime import date, datetime
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli import options
+from headwater.cli.output import note, print_json, print_table
+from headwater.cli.stream_options import Data, Store, stream_settings
+
+
+def register(app: typer.Typer) -> None:
+    app.command("views", short_help="List views, or the rows of one.")(views)
+
+
+def views(
+    view: Annotated[
+        str | None, typer.Argument(metavar="[VIEW]", help="The view; without one, the list.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many rows.")
+    ] = None,
+    order: Annotated[
+        list[str] | None,
+        typer.Option("--order", "-o", metavar="COLUMN", help="Sort by a column; -COLUMN the largest first."),
+    ] = None,
+    json: options.Json = False,
+    data: Data = None,
+    store: Store = None,
+) -> None:
+    """List the views of the store, or print the rows of one.
+
+    \b
+    Examples:
+      headwater views
+      headwater views word_count --order -count --limit 10
+      headwater views word_count --json | jq -c .
+    """
+    from headwater.views.store import open_store
+
+    with open_store(stream_settings(data=data, store=store).store) as opened:
+        if view is None:
+            _list(opened, json)
+            return
+        rows = opened.rows(view, order=order or (), limit=limit)
+        if json:
+            for row in rows:
+                print_json(row)
+        elif rows:
+            print_table(tuple(rows[0]), [[_shown(value) for value in row.values()] for row in rows])
+        else:
+            note(f"{view} has no rows")
+
+
+def _list(store: Any, json: bool) -> None:
+    found = store.views()
+    rows = []
+    for info in found:
+        for version in info.versions:
+            progress = version.progress
+            row = (
+                info.name,
+                version.version,
+                version.state,
+                progress.rows,
+                progress.batch,
+                progress.committed,
+            )
+            if json:
+                names = ("view", "build", "state", "rows", "batch", "committed")
+                print_json({**dict(zip(names, row, strict=True)), "offsets": progress.offsets})
+            rows.append(row)
+    if json:
+        return
+    if rows:
+        print_table(
+            ("view", "build", "state", "rows", "batch", "committed"), [[*map(_shown, row)] for row in rows]
+        )
+    else:
+        note("no views yet; start an application with `headwater up`")
+
+
+def _shown(value: Any) -> Any:
+    """A value for people: a window by its start and end, a time without what is always the same."""
+    if isinstance(value, dict) and set(value) == {"start", "end"}:
+        return f"{_shown(value['start'])} to {_shown(value['end'])}"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S") + (f".{value.microsecond:06d}".rstrip("0").rstrip("."))
+    if isinstance(value, date | bytes):
+        return str(value)
+    return value
