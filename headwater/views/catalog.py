@@ -82,24 +82,28 @@ class Catalog:
         """The reverse of ``remember``."""
         self._schemas.pop((view, version), None)
 
-    def keep_batch(self, connection: Connection, view: str, version: int, batch: Batch) -> None:
-        """Note that a batch was applied, and what it covers."""
+    def keep_batch(
+        self, connection: Connection, view: str, version: int, batch: Batch, writer: VersionWriter
+    ) -> None:
+        """Note that a batch was applied, what it covers, and what it left."""
         mark = self._database.mark
         offsets = orjson.dumps(batch.offsets, option=orjson.OPT_NON_STR_KEYS).decode()
         watermark = None if batch.watermark is None else _moment(batch.watermark)
         connection.execute(
             f"UPDATE headwater_versions SET batch = {mark}, offsets = {mark}, watermark = {mark}, "
-            f"committed = {mark} WHERE view = {mark} AND version = {mark}",
-            (batch.id, offsets, watermark, _moment(datetime.now(UTC)), view, version),
+            f"committed = {mark}, rows = {mark} WHERE view = {mark} AND version = {mark}",
+            (batch.id, offsets, watermark, _moment(datetime.now(UTC)), writer.rows, view, version),
         )
+        if writer.last_change is not None:
+            self.keep_last_change(connection, view, writer.last_change)
 
-    def forget_batch(self, connection: Connection, view: str, version: int) -> None:
-        """Note that no batch was applied."""
+    def forget_batch(self, connection: Connection, view: str, version: int, rows: int) -> None:
+        """Note that no batch was applied, and how many rows there are all the same."""
         mark = self._database.mark
         connection.execute(
-            "UPDATE headwater_versions SET batch = NULL, offsets = '{}', watermark = NULL "
+            f"UPDATE headwater_versions SET batch = NULL, offsets = '{{}}', watermark = NULL, rows = {mark} "
             f"WHERE view = {mark} AND version = {mark}",
-            (view, version),
+            (rows, view, version),
         )
 
     def lock_versions(self, connection: Connection, view: str) -> list[int]:
@@ -129,16 +133,8 @@ class Catalog:
         definition, batch, rows = row
         return Held(definition, batch, rows, serving, last)
 
-    def keep_counts(self, connection: Connection, view: str, version: int, writer: VersionWriter) -> None:
-        mark = self._database.mark
-        connection.execute(
-            f"UPDATE headwater_versions SET rows = {mark} WHERE view = {mark} AND version = {mark}",
-            (writer.rows, view, version),
-        )
-        if writer.last_change is not None:
-            self.keep_last_change(connection, view, writer.last_change)
-
     def keep_last_change(self, connection: Connection, view: str, last: int) -> None:
+        """Note the number of the newest entry of the outbox."""
         mark = self._database.mark
         connection.execute(
             f"UPDATE headwater_views SET last_change = {mark} WHERE name = {mark}", (last, view)

@@ -42,6 +42,7 @@ class Database(ABC):
     mark: str  # the place of a bound value
     lock: str  # what a SELECT ends with to lock its rows until the transaction ends
     temporary: str  # what follows the columns of a temporary table
+    upserts_well: bool  # whether INSERT ... ON CONFLICT beats an UPDATE and an INSERT
     table_options: str  # what follows the columns of a view's table
 
     @abstractmethod

@@ -52,7 +52,8 @@ class PostgresDatabase(Database):
     mark = "%s"
     lock = " FOR UPDATE"
     temporary = " ON COMMIT DELETE ROWS"
-    table_options = ""
+    upserts_well = False
+    table_options = " WITH (fillfactor = 75)"  # room to change a row where it is, without touching the index
 
     def __init__(self, url: str) -> None:
         self._settings, self._schema = _settings(url)
@@ -87,8 +88,10 @@ class PostgresDatabase(Database):
             copy.write(lines.getbuffer())
         # The planner knows nothing of a temporary table that was just filled.
         few = "off" if len(next(iter(columns.values()))) <= _FEW else "on"
-        connection.execute(f"SET LOCAL enable_hashjoin = {few}")
-        connection.execute(f"SET LOCAL enable_mergejoin = {few}")
+        connection.execute(
+            "SELECT set_config('enable_hashjoin', %s, true), set_config('enable_mergejoin', %s, true)",
+            (few, few),
+        )
 
     def stream(self, connection: Connection, sql: str, rows: int) -> Iterator[list[Any]]:
         assert isinstance(connection, _Session)

@@ -138,13 +138,16 @@ class SqlStore(ViewStore):
     def restart(self, view: str, version: int, *, clear: bool = False) -> None:
         def work(connection: Connection) -> None:
             held = self._catalog.hold(connection, "restart", view, version)
+            rows = held.rows
             if clear:
                 schema = ViewSchema.from_json(view, version, held.definition)
                 nothing = pa.table({c.name: pa.array([], arrow_type(c.type)) for c in schema.columns})
                 writer = self._writer(connection, schema, held, held.batch)
                 writer.replace(encode_rows(schema, nothing))
-                self._catalog.keep_counts(connection, view, version, writer)
-            self._catalog.forget_batch(connection, view, version)
+                rows = writer.rows
+                if writer.last_change is not None:
+                    self._catalog.keep_last_change(connection, view, writer.last_change)
+            self._catalog.forget_batch(connection, view, version, rows)
 
         self._database.write("restart", f"{view} version {version}", work)
 
@@ -169,8 +172,7 @@ class SqlStore(ViewStore):
             else:
                 writer.delete(encode_keys(defined, batch.deleted_keys, rows.keys))
                 writer.upsert(rows)
-            self._catalog.keep_counts(connection, view, version, writer)
-            self._catalog.keep_batch(connection, view, version, batch)
+            self._catalog.keep_batch(connection, view, version, batch, writer)
             return True
 
         return self._database.write(operation, subject, work)

@@ -40,6 +40,7 @@ class SqliteDatabase(Database):
     mark = "?"
     lock = ""  # a writer has the database for itself
     temporary = ""
+    upserts_well = True
     table_options = " WITHOUT ROWID"
 
     def __init__(self, path: str) -> None:

@@ -113,17 +113,20 @@ class VersionWriter:
             unchanged = f"{same} AND NOT ({differ})"
             execute(f"DELETE FROM {staged} WHERE EXISTS (SELECT 1 FROM {self._table} t WHERE {unchanged})")
         self._record("upsert", staged, TEXT, dense=changed == present)
-        # The condition that always holds keeps SQLite from reading ON CONFLICT as a join's ON.
         chosen = ", ".join([KEY, *names])
-        on_conflict = (
-            "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in beside_key)
-            if beside_key
-            else "NOTHING"
-        )
-        execute(
-            f"INSERT INTO {self._table} ({chosen}) SELECT {chosen} FROM {staged} WHERE 1 = 1 "
-            f"ON CONFLICT ({KEY}) DO {on_conflict}"
-        )
+        insert = f"INSERT INTO {self._table} ({chosen}) SELECT {chosen} FROM {staged}"
+        if present == 0:
+            execute(insert)
+        elif self._database.upserts_well and beside_key:
+            # The condition that always holds keeps SQLite from reading ON CONFLICT as a join's ON.
+            update = ", ".join(f"{name} = excluded.{name}" for name in beside_key)
+            execute(f"{insert} WHERE 1 = 1 ON CONFLICT ({KEY}) DO UPDATE SET {update}")
+        else:
+            if changed:
+                update = ", ".join(f"{name} = {staged}.{name}" for name in beside_key)
+                execute(f"UPDATE {self._table} AS t SET {update} FROM {staged} WHERE {same}")
+            if total > present:
+                execute(f"{insert} WHERE NOT EXISTS (SELECT 1 FROM {self._table} t WHERE {same})")
         execute(f"DELETE FROM {staged}")
         self.rows += total - present
 
