@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance faults fuzz bench-log bench-streams demo clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance faults fuzz bench-log bench-streams bench-many demo clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -74,6 +74,9 @@ bench-log: test-dependencies ## The embedded broker beside Apache Kafka; keeps t
 
 bench-streams: test-dependencies ## Streams beside Flink, Quix Streams, Bytewax and Pathway (BENCH=--quick: shorter)
 	$(BIN)/python -m benchmarks.streams --write docs/benchmarks.md $(BENCH)
+
+bench-many: test-dependencies ## What ten views over four streams cost, and where the time of a million events goes
+	$(BIN)/python -m benchmarks.streams_many --write docs/benchmarks.md $(BENCH)
 
 demo: setup ## A short tour of the log
 	$(BIN)/python examples/log_tour.py

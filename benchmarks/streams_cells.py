@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,8 +107,19 @@ class Laboratory:
         self._runs = 0
         self._topics = 0
 
-    def speed(self, system: System, workload: Workload, events: int, more: int, patience: float) -> Speed:
-        """Start the system on a topic that holds the events, wait for its result, and give it more."""
+    def speed(
+        self,
+        system: System,
+        workload: Workload,
+        events: int,
+        more: int,
+        patience: float,
+        look: Callable[[Group], None] | None = None,
+    ) -> Speed:
+        """Start the system on a topic that holds the events, wait for its result, and give it more.
+
+        ``look`` is called before the further events and after them.
+        """
         with self._filled(workload, events, more) as topic:
             wanted = self._wanted(workload, events, 0, topic.name, system)
             wanted_after = self._wanted(workload, events, more, topic.name, system)
@@ -117,9 +128,13 @@ class Laboratory:
             try:
                 with Group(system.commands(job), self._log(job)) as group:
                     end = _watch(group, result, wanted, group.started + patience)
+                    if look is not None:
+                        look(group)
                     committed = topic.commit()
                     warm_end = _watch(group, result, wanted_after, committed + patience)
                     cpu = group.cpu_seconds()
+                    if look is not None:
+                        look(group)
             finally:
                 result.close()
                 self._clear(job)

@@ -29,7 +29,7 @@ class SystemFailed(Exception):
 
 
 class Group:
-    """The processes of some commands. Each command leads a session, by which its descendants are found.
+    """The processes of some commands, with their descendants and all of the sessions that they lead.
 
     >>> import tempfile
     >>> with Group([Command(["sleep", "5"], {})], Path(tempfile.gettempdir()) / "group.log") as group:
@@ -85,8 +85,7 @@ class Group:
 
     def pids(self) -> list[int]:
         """All processes that are there now."""
-        sessions = {leader.pid for leader in self._leaders}
-        return [pid for pid, fields in _stats() if int(fields[3]) in sessions and fields[0] != "Z"]
+        return [pid for pid, fields in self._members().items() if fields[0] != "Z"]
 
     def finished(self) -> bool:
         """All commands have ended well. A command that failed is an error."""
@@ -103,25 +102,38 @@ class Group:
 
     def cpu_seconds(self) -> float:
         """Processor time of all processes so far, with those that have ended and been waited for."""
-        sessions = {leader.pid for leader in self._leaders}
-        times = (fields[11:15] for _, fields in _stats() if int(fields[3]) in sessions)
+        times = (fields[11:15] for fields in self._members().values())
         return sum(int(ticks) for four in times for ticks in four) / _TICKS
+
+    def _members(self) -> dict[int, list[str]]:
+        everybody = _stats()
+        ours = {leader.pid for leader in self._leaders}
+        grew = True
+        while grew:
+            more = {
+                pid
+                for pid, fields in everybody.items()
+                if pid not in ours and (int(fields[1]) in ours or int(fields[3]) in ours)
+            }
+            ours |= more
+            grew = bool(more)
+        return {pid: everybody[pid] for pid in ours if pid in everybody}
 
     def _sample(self) -> None:
         while not self._ending.wait(_SAMPLE_SECONDS):
             self.peak_bytes = max(self.peak_bytes, self.proportional_bytes())
 
 
-def _stats() -> list[tuple[int, list[str]]]:
+def _stats() -> dict[int, list[str]]:
     """For each process what follows its name in /proc/PID/stat: state, parent, group, session and so on."""
-    found = []
+    found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 text = (entry / "stat").read_text()
             except OSError:
                 continue
-            found.append((int(entry.name), text.rpartition(")")[2].split()))
+            found[int(entry.name)] = text.rpartition(")")[2].split()
     return found
 
 
