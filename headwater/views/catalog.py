@@ -46,17 +46,23 @@ class Catalog:
         # since another process may have dropped a version and defined it anew.
         self._schemas: dict[tuple[str, int], ViewSchema] = {}
 
+    def ready(self, connection: Connection) -> bool:
+        """Whether these tables are there and of a format that we know."""
+        if not self._database.has_table(connection, "headwater_store"):
+            return False
+        (found,) = connection.execute("SELECT max(format) FROM headwater_store").fetchone()
+        if found is not None and found > FORMAT:
+            cause = f"it has the format {found}, and this Headwater knows {FORMAT}"
+            raise StoreFailed("open", "the view store", cause, "Use the later Headwater that wrote it.")
+        return found is not None
+
     def prepare(self, connection: Connection) -> None:
         """Make these tables when they are not there."""
         self._database.prepare(connection)
-        for statement in _META:
-            connection.execute(statement)
-        row = connection.execute("SELECT max(format) FROM headwater_store").fetchone()
-        if row[0] is None:
+        if not self.ready(connection):
+            for statement in _META:
+                connection.execute(statement)
             connection.execute(f"INSERT INTO headwater_store (format) VALUES ({FORMAT})")
-        elif row[0] > FORMAT:
-            cause = f"it has the format {row[0]}, and this Headwater knows {FORMAT}"
-            raise StoreFailed("open", "the view store", cause, "Use the later Headwater that wrote it.")
 
     def views(self, connection: Connection) -> list[ViewInfo]:
         """All views with their versions, by name."""
@@ -107,6 +113,7 @@ class Catalog:
         )
 
     def lock_versions(self, connection: Connection, view: str) -> list[int]:
+        """Lock all versions of a view, which comes before locking the view."""
         sql = f"SELECT version FROM headwater_versions WHERE view = {self._database.mark} ORDER BY version"
         return [row[0] for row in connection.execute(sql + self._database.lock, (view,)).fetchall()]
 
@@ -141,6 +148,7 @@ class Catalog:
         )
 
     def last_change(self, connection: Connection, operation: str, view: str) -> int:
+        """The number of the newest entry of the outbox, trimmed or not."""
         sql = f"SELECT last_change FROM headwater_views WHERE name = {self._database.mark}"
         row = connection.execute(sql, (view,)).fetchone()
         if row is None:
@@ -161,6 +169,7 @@ class Catalog:
         )
 
     def schema(self, connection: Connection, view: str, version: int) -> ViewSchema:
+        """The definition of a version, as it is now."""
         mark = self._database.mark
         row = connection.execute(
             f"SELECT definition FROM headwater_versions WHERE view = {mark} AND version = {mark}",
@@ -174,6 +183,7 @@ class Catalog:
         return known
 
     def known_schema(self, view: str, version: int) -> ViewSchema:
+        """The definition of a version, as it was when we last looked."""
         known = self._schemas.get((view, version))
         if known is not None:
             return known
@@ -192,6 +202,7 @@ class Catalog:
         return self.schema(connection, view, version)
 
     def progress(self, connection: Connection, schema: ViewSchema) -> Progress:
+        """How far a version has come."""
         mark = self._database.mark
         return _progress_of(
             connection.execute(

@@ -85,6 +85,10 @@ class Database(ABC):
         """The condition that two row values differ, where nulls are equal."""
 
     @abstractmethod
+    def has_table(self, connection: Connection, name: str) -> bool:
+        """Whether there is a table of the store of this name."""
+
+    @abstractmethod
     def prepare(self, connection: Connection) -> None:
         """What comes before the store's own tables are made or looked at."""
 

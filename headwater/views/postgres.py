@@ -67,6 +67,11 @@ class PostgresDatabase(Database):
     def write(self, operation: str, subject: str, work: Callable[[Connection], Result]) -> Result:
         return self._run(operation, subject, work, read_only=False)
 
+    def has_table(self, connection: Connection, name: str) -> bool:
+        path = f"{Database.quote(self, self._schema)}.{Database.quote(self, name)}"
+        (there,) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (path,)).fetchone()
+        return bool(there)
+
     def prepare(self, connection: Connection) -> None:
         # Two that create a schema or table of one name at a time get an error in spite of IF NOT EXISTS.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('headwater'))")

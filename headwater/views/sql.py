@@ -34,7 +34,9 @@ class SqlStore(ViewStore):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._catalog = Catalog(database)
-        database.write("prepare", "the view store", self._catalog.prepare)
+        # Only a new store is written to: opening one must not wait for who writes there.
+        if not database.read("open", "the view store", self._catalog.ready):
+            database.write("prepare", "the view store", self._catalog.prepare)
 
     # -- versions ----------------------------------------------------------------------------------
 

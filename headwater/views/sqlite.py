@@ -100,6 +100,10 @@ class SqliteDatabase(Database):
                 raise _failed(operation, subject, error) from error
             return result
 
+    def has_table(self, connection: Connection, name: str) -> bool:
+        sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return connection.execute(sql, (name,)).fetchone() is not None
+
     def prepare(self, connection: Connection) -> None:
         pass  # opening the file made it
 

@@ -4,8 +4,8 @@ What every store promises:
 
 - A batch is one transaction: its rows, its id, the input offsets and watermark it covers, and its entries
   in the outbox are there together or not at all. A batch id is applied once, however often it is given.
-- Readers, in whatever thread or process, see whole batches only and keep no writer waiting. (``drop`` waits
-  for readers of that version.)
+- Readers, in whatever thread or process, see whole batches only and keep no writer waiting. (In PostgreSQL
+  ``drop`` waits for readers of that version, and ``activate`` for transactions that read the SQL view.)
 - A view has versions side by side. Its name shows the one that serves; others are being built. Entries of
   the outbox are numbered without gaps from 1 on, and no number is used again: not by another version, not
   after a restart, not after all versions were dropped.

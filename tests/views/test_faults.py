@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from subprocess import PIPE
 from typing import Any
 
 import psycopg
@@ -182,6 +183,54 @@ def test_versions_are_written_activated_and_read_at_once(url: str) -> None:
         assert replayed(store) == content(store)
 
 
+def test_many_processes_make_the_store_at_once(url: str) -> None:
+    code = "import sys; from headwater.views import open_store; from tests.views.words import words\n"
+    code += "import headwater.views.sqlite, headwater.views.postgres\n"
+    code += "print('ready', flush=True); sys.stdin.readline(); open_store(sys.argv[1]).define(words(), 'f')"
+    command = [sys.executable, "-c", code, url]
+    processes = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, errors
+    with open_store(url) as store:
+        assert len(store.views()) == 1
+
+
+def test_a_store_of_a_later_format_is_left_alone(store: ViewStore, url: str) -> None:
+    store._database.write("test", "it", lambda c: c.execute("UPDATE headwater_store SET format = 99"))  # type: ignore[attr-defined]
+    with pytest.raises(StoreFailed, match="later Headwater"):
+        open_store(url)
+
+
+def test_opening_does_not_wait_for_a_writer(store: ViewStore, url: str) -> None:
+    store.define(words(), "f")
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(connection: Any) -> None:
+        connection.execute("UPDATE headwater_views SET last_change = last_change")
+        entered.set()
+        leave.wait(20)
+
+    database = store._database  # type: ignore[attr-defined]
+    writing = threading.Thread(target=database.write, args=("test", "it", hold))
+    writing.start()
+    try:
+        assert entered.wait(20)
+        begin = time.monotonic()
+        with open_store(url) as other:
+            assert other.rows("words") == []
+        assert time.monotonic() - begin < 10
+    finally:
+        leave.set()
+        writing.join()
+
+
 def test_postgresql_killed_and_restarted() -> None:
     with Postgres() as server:
         done = threading.Event()
@@ -237,7 +286,7 @@ def test_a_restart_between_two_calls_goes_unnoticed() -> None:
 
 
 def test_a_store_that_is_not_there() -> None:
-    with pytest.raises(StoreFailed, match="prepare the view store"):
+    with pytest.raises(StoreFailed, match="open the view store"):
         open_store("postgresql://nobody@127.0.0.1:1/postgres")
     with pytest.raises(StoreFailed, match="/proc/"):
         open_store("sqlite:////proc/nowhere/views.db")
