@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from headwater.streams.sources import python_source as ours
+from headwater.streams.sources.connector import connector_range, connector_stream
 from headwater.streams.sources.json_rules import can_convert
 from headwater.streams.sources.reading import fetcher_of
 from headwater.streams.sources.spark_json import decode_in_spark
@@ -44,10 +45,12 @@ def open_stream(
     """
     if check:
         fetcher_of(read).partitions(read.topics)
+    if read.connector:
+        return _decoded(connector_stream(spark, read), schema)
     _register(spark)
-    decoded = schema if schema is not None and can_convert(schema) else None
-    stream = spark.readStream.format(ours.NAME).options(**_options(spark, read, decoded)).load()
-    return stream if schema is None or decoded is not None else decode_in_spark(stream, schema)
+    inside = _decoded_inside(read, schema)
+    stream = spark.readStream.format(ours.NAME).options(**_options(spark, read, inside)).load()
+    return stream if inside is not None else _decoded(stream, schema)
 
 
 def open_range(
@@ -58,11 +61,23 @@ def open_range(
     schema: StructType | None = None,
 ) -> DataFrame:
     """The records from one position up to another, as a batch; positions as a query's progress has them."""
+    if read.connector:
+        return _decoded(connector_range(spark, read, _offsets(start), _offsets(end)), schema)
     _register(spark)
-    decoded = schema if schema is not None and can_convert(schema) else None
-    options = _options(spark, read, decoded) | {ours.START: _text(start), ours.END: _text(end)}
+    inside = _decoded_inside(read, schema)
+    options = _options(spark, read, inside)
+    options |= {ours.START: json.dumps(_offsets(start)), ours.END: json.dumps(_offsets(end))}
     rows = spark.read.format(ours.NAME).options(**options).load()
-    return rows if schema is None or decoded is not None else decode_in_spark(rows, schema)
+    return rows if inside is not None else _decoded(rows, schema)
+
+
+def _decoded_inside(read: TopicRead, schema: StructType | None) -> StructType | None:
+    """The schema when our source decodes values by it; it leaves the types that it does not know to Spark."""
+    return schema if schema is not None and "value" in read.columns and can_convert(schema) else None
+
+
+def _decoded(raw: DataFrame, schema: StructType | None) -> DataFrame:
+    return raw if schema is None or "value" not in raw.columns else decode_in_spark(raw, schema)
 
 
 def output_schema(read: TopicRead, schema: StructType | None = None) -> StructType:
@@ -92,5 +107,6 @@ def _register(spark: SparkSession) -> None:
         spark._headwater_source = True  # type: ignore[attr-defined]
 
 
-def _text(offsets: Offsets | str) -> str:
-    return offsets if isinstance(offsets, str) else json.dumps(offsets)
+def _offsets(offsets: Offsets | str) -> Offsets:
+    read: Offsets = json.loads(offsets) if isinstance(offsets, str) else offsets
+    return read

@@ -65,7 +65,7 @@ def _same(mine: Any, other: Any) -> bool:
     return bool(mine == other)
 
 
-def test_the_quick_way_and_the_rules_agree() -> None:
+def test_the_quick_way_and_the_rules_agree(spark: "SparkSession") -> None:
     """Chunks of right values go the quick way; with one bad value among them they are cut up to the rules."""
     schema = StructType.fromDDL(QUICK_SCHEMA)
     decoder = JsonDecoder(schema, "UTC")
@@ -80,7 +80,7 @@ def test_the_quick_way_and_the_rules_agree() -> None:
 @pytest.mark.parametrize(
     "bad", [b"", b"{", b'{"big":1}{"big":2}', b'{"big":\n1}', b'{"big":"x"}', b"\xff", b'"}\n{"', b"null"]
 )
-def test_a_bad_value_harms_no_other(bad: bytes, count: int) -> None:
+def test_a_bad_value_harms_no_other(spark: "SparkSession", bad: bytes, count: int) -> None:
     """Above all those that would shift the rows: two objects in a value beside one that has none."""
     good = [b'{"big": %d}' % number for number in range(count)]
     decoder = JsonDecoder(StructType.fromDDL("big long"), "UTC")
@@ -93,7 +93,7 @@ def test_a_bad_value_harms_no_other(bad: bytes, count: int) -> None:
         assert problems[place + 1].as_py() == "it is empty"
 
 
-def test_null_values_have_no_problem() -> None:
+def test_null_values_have_no_problem(spark: "SparkSession") -> None:
     decoder = JsonDecoder(StructType.fromDDL("n long"), "UTC")
     structs, problems = decoder.decode(pa.array([b'{"n": 1}', None] * 1000, pa.binary()))
     assert structs.to_pylist() == [{"n": 1}, None] * 1000
