@@ -28,7 +28,7 @@ def replay(
     """Ask for a view to be computed anew from the log.
 
     The running application (or the next start of it) builds the view beside the old one, which serves until
-    the new one has caught up. Begun later than the beginning, the view holds what the log gives from there on.
+    the new one has caught up. Begun later than the beginning, it holds what the log gives from there on.
 
     \b
     Examples:

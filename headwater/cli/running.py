@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,7 +137,8 @@ def embedded_broker(data: Path, port: int) -> Iterator[str]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        if "ready at" not in line:
+        ready = re.search(r"ready at (\S+:\d+)", line)
+        if ready is None:
             from headwater.errors import EngineMissing
 
             process.wait(BROKER_SECONDS)
@@ -146,7 +148,7 @@ def embedded_broker(data: Path, port: int) -> Iterator[str]:
                 "it ended at once; its reason is above",
                 "Choose another --port, or name a running broker with --bootstrap.",
             )
-        yield line.rsplit(" ", 1)[-1].strip()
+        yield ready[1]
     finally:
         process.terminate()
         try:

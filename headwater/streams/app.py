@@ -45,7 +45,8 @@ FORMATS = ("json", "avro", "protobuf", "debezium", "raw")
 class App:
     """The declarations of an application, in the order in which they were made."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, share: bool = True) -> None:
+        """`share` lets views of the same stream share a query, which is cheaper; else each has its own."""
         if not _TOPIC.match(name):
             raise ApplicationInvalid(
                 "declare",
@@ -53,7 +54,7 @@ class App:
                 "its name becomes part of topics' names",
                 "Use letters, digits, dots, underscores and dashes.",
             )
-        self.name = name
+        self.name, self.share = name, share
         self._nodes: dict[str, Node] = {}
 
     def stream(
@@ -74,8 +75,8 @@ class App:
     ) -> Stream:
         """Declares a topic as a stream of events.
 
-        `time` is the column of the event time; LOG_TIME is when the log took the record, PROCESSING_TIME when
-        Spark reads it. `lateness` is how long a window takes corrections. `metadata` adds the columns _key,
+        `time` is the column of the event time; LOG_TIME is when the log took the record, PROCESSING_TIME
+        when Spark reads it. `lateness` is how long a window takes corrections. `metadata` adds the columns _key,
         _topic, _partition, _offset, _timestamp and _headers. `idle` is how long the stream may be silent until
         streams joined with it go on without it. `max_rows` bounds a batch. The topic is made, with so many
         `partitions`, when it is not there.

@@ -17,7 +17,9 @@ class Build:
 
     number: int
     fingerprint: str  # as the store has it, or will have it
-    reason: Literal["first", "same", "new version", "replay", "checkpoint lost", "store lost"]
+    reason: Literal[
+        "first", "same", "new version", "replay", "checkpoint lost", "store lost", "shared query changed"
+    ]
 
 
 def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | None) -> Build:

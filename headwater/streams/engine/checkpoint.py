@@ -33,6 +33,7 @@ class Checkpoint:
 
     def __init__(self, location: str, spark: SparkSession) -> None:
         self.location = location.rstrip("/")
+        self.name = self.location.rsplit("/", 1)[-1]
         self._spark = spark
 
     def batch(self, number: int) -> BatchRecord | None:
@@ -46,9 +47,14 @@ class Checkpoint:
         assert text is not None, f"{self.location} has no metadata: it is read while its query runs"
         return str(json.loads(text)["id"])
 
-    def last_started(self) -> int | None:
-        """The newest batch whose offsets are on record."""
-        return max(self._numbers("offsets"), default=None)
+    def children(self) -> list[str]:
+        """The names in the directory: of the checkpoints, when it is the directory of an application."""
+        return self._names("")
+
+    def remove(self) -> None:
+        """Deletes the checkpoint."""
+        files, path = self._hadoop("")
+        files.delete(path, True)
 
     def last_finished(self) -> int | None:
         """The newest batch that has ended."""

@@ -5,38 +5,32 @@ are topics and views made and queries started. Stop: queries end (a batch under 
 the next start), then what follows from the views is brought up to them.
 """
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
-from headwater.errors import HeadwaterError, RecordsMissed, ViewChanged
+from headwater.errors import HeadwaterError
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
 from headwater.streams.declarations import Stream, Topic, View
+from headwater.streams.engine import sharing
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.changelog import Changelog
-from headwater.streams.engine.checkpoint import Checkpoint, Offsets, merge
+from headwater.streams.engine.checkpoint import Checkpoint
 from headwater.streams.engine.recompute import Recompute
+from headwater.streams.engine.replays import Replays
+from headwater.streams.engine.running import Member, RunningQuery
 from headwater.streams.engine.session import start_session
-from headwater.streams.engine.status import (
-    Meter,
-    OutputStatus,
-    StatusFile,
-    document_of,
-    dropped_by_watermark,
-)
-from headwater.streams.engine.watch import Watch
-from headwater.streams.inputs import dead_metric, events
+from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of
+from headwater.streams.inputs import events
 from headwater.streams.planning import Pipeline, Plan, plan
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.files import FileSink
@@ -50,34 +44,31 @@ logger = logging.getLogger("headwater.streams")
 TICK_SECONDS = 1.0
 LAG_SECONDS = 2.0
 CAUGHT_UP = 1000  # records behind at most when a new build takes over
-FINAL = (RecordsMissed, ViewChanged)
-
-Sink = Callable[[DataFrame, int], None]
 
 
 class Engine:
     """A running application."""
 
+    spark: SparkSession
+    store: ViewStore
+
     def __init__(self, app: App, settings: StreamSettings, spark: SparkSession | None = None) -> None:
         self.app, self.settings = app, settings
         self.graph = app.graph()
         self.connection = Connection(settings.bootstrap, settings.properties)
-        self._own_spark = spark is None
-        self._given_spark = spark
-        self.store: ViewStore | None = None
         self.status: dict[str, OutputStatus] = {}
-        self._meters: dict[str, Meter] = {}
-        self._watches: dict[str, Watch] = {}
-        self._sinks: dict[str, Any] = {}
-        self._stopping = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
-        self._file = StatusFile(settings.data, app.name)
+        self._given_spark = spark
+        self._queries: dict[str, RunningQuery] = {}
         self._pipelines: dict[str, Pipeline] = {}
         self._builds: dict[str, Build] = {}
-        self._dead_owner: dict[str, str] = {}
-        self._ends: dict[tuple[str, int], int] = {}
-        self._ends_at = 0.0
+        self._dead_owners: set[str] = set()
+        self._followers: list[Recompute | Changelog | Aside] = []
+        self._file = StatusFile(settings.data, app.name)
+        self._replays = Replays(settings.data)
+        self._stopping = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
         self._admin: Admin | None = None
+        self._measured = 0.0
 
     # -- start ---------------------------------------------------------------------------------------
 
@@ -87,40 +78,36 @@ class Engine:
         planned = plan(self.spark, self.graph, self._open)
         self.connection.require_listener()
         self._make_topics(planned)
-        store = self.store = open_store(self.settings.store)
-        known = {info.name: info for info in store.views()}
-        for pipeline in planned.pipelines:
-            self._pipelines[pipeline.output.name] = pipeline
-            self._define(pipeline, known)
+        self.store = open_store(self.settings.store)
+        known = {info.name: info for info in self.store.views()}
+        self._pipelines = {pipeline.output.name: pipeline for pipeline in planned.pipelines}
+        queries = self._choose_builds(known)
         schemas = self._define_recomputed(planned, known)
 
         self._aside = Aside(self.spark, self.settings, self.app.name)
-        for pipeline in planned.pipelines:
-            for stream in pipeline.streams:
-                if self._dead_owner.setdefault(stream.name, pipeline.output.name) == pipeline.output.name:
-                    self._aside.follow(stream)
         changelogs = {
             node.name: f"{self.app.name}.{node.name}"
             for node in self.graph.outputs()
             if isinstance(node, View) and node.changelog
         }
-        self._changelog = Changelog(store, self.connection, changelogs, self.app.name)
+        self._changelog = Changelog(self.store, self.connection, changelogs, self.app.name)
         builds = {name: build.number for name, build in self._builds.items()}
         self._recompute = Recompute(
-            self.spark, store, planned.recomputed, schemas, builds, lambda name: self._changelog.news()
+            self.spark, self.store, planned.recomputed, schemas, builds, lambda name: self._changelog.news()
         )
-        self._aside.begin()
-        self._changelog.begin()
-        self._recompute.begin()
-        for pipeline in planned.pipelines:
-            self._begin(pipeline)
+        # In the order in which they end: each takes what those before it leave.
+        self._followers = [self._recompute, self._changelog, self._aside]
+        for follower in self._followers:
+            follower.begin()
+        for members in queries:
+            self._begin(members)
         self._ticker.start()
 
     def _open(self, stream: Stream, realtime: bool) -> DataFrame:
         return events(self.spark, stream, self.settings, connector=realtime)
 
     def _make_topics(self, planned: Plan) -> None:
-        admin = Admin(self.connection)
+        admin = self._admin = Admin(self.connection)
         prepare_marks(self.connection)
         there = {topic.name for topic in admin.topics()}
         wanted: dict[str, tuple[int, dict[str, str]]] = {}
@@ -139,135 +126,143 @@ class Engine:
             if name not in there:
                 admin.create_topic(name, partitions, configs=configs, exist_ok=True)
 
-    # -- views and their builds ----------------------------------------------------------------------
+    # -- builds of views, and who shares a query -------------------------------------------------------
 
-    def _define(self, pipeline: Pipeline, known: dict[str, ViewInfo]) -> None:
+    def _choose_builds(self, known: Mapping[str, ViewInfo]) -> list[tuple[sharing.Member, ...]]:
+        existing = [name for name in self._checkpoint("").children() if sharing.members_of(name)]
+        homes = {member: name for name in existing for member in sharing.members_of(name)}
+        for name, pipeline in self._pipelines.items():
+            if isinstance(pipeline.output, View):
+                self._builds[name] = self._choose_build(pipeline, pipeline.output, known.get(name), homes)
+        for name in sharing.torn(self._wanted(), existing):
+            number = self._builds[name].number + 1
+            self._builds[name] = Build(number, self._pipelines[name].fingerprint, "shared query changed")
+        for name, build in self._builds.items():
+            if build.reason not in ("first", "same"):
+                logger.warning("the view %s is built anew: %s", name, build.reason)
+            self._define(self._pipelines[name], build)
+        queries = sharing.queries(self._wanted(), existing)
+        self._remove_checkpoints(set(existing) - {sharing.query_name(members) for members in queries})
+        return queries
+
+    def _choose_build(
+        self,
+        pipeline: Pipeline,
+        view: View,
+        info: ViewInfo | None,
+        homes: Mapping[sharing.Member, str],
+    ) -> Build:
+        build = choose_build(view.name, view.version, pipeline.fingerprint, info)
+        if build.reason != "same" or info is None:
+            return build
+        home = homes.get(sharing.Member(view.name, build.number))
+        last = self._checkpoint(home).last_finished() if home is not None else None
+        mismatch = needs_rebuild(info.versions[-1], last)
+        if mismatch is not None:
+            return Build(build.number + 1, pipeline.fingerprint, mismatch)
+        start = self._replays.waiting().get(view.name)
+        if start is not None:
+            self._restart_from(pipeline, start)
+            return Build(build.number + 1, pipeline.fingerprint, "replay")
+        return build
+
+    def _restart_from(self, pipeline: Pipeline, start: str) -> None:
+        """Replaces a pipeline by one that reads its streams from another position."""
+
+        def opened(stream: Stream, realtime: bool) -> DataFrame:
+            return self._open(replace(stream, start=start), realtime)
+
+        again = plan(self.spark, self.graph, opened)
+        name = pipeline.output.name
+        (found,) = [each for each in again.pipelines if each.output.name == name]
+        self._pipelines[name] = replace(found, fingerprint=pipeline.fingerprint)
+        self._replays.done(name)
+
+    def _wanted(self) -> list[sharing.Wanted]:
+        wanted = []
+        for name, pipeline in self._pipelines.items():
+            output = pipeline.output
+            if not isinstance(output, View):
+                wanted.append(sharing.Wanted(sharing.Member(name, output.version)))
+                continue
+            build = self._builds[name]
+            shares = self.app.share and len(pipeline.streams) == 1 and pipeline.mode != "complete"
+            share = (pipeline.streams[0].name, pipeline.mode) if shares and build.reason != "replay" else None
+            wanted.append(sharing.Wanted(sharing.Member(name, build.number), share))
+        return wanted
+
+    def _define(self, pipeline: Pipeline, build: Build) -> None:
         output = pipeline.output
-        if not isinstance(output, View):
-            return
-        info = known.get(output.name)
-        build = choose_build(output.name, output.version, pipeline.fingerprint, info)
-        if build.reason == "same" and info is not None:
-            last = self._checkpoint(output.name, build.number).last_finished()
-            mismatch = needs_rebuild(info.versions[-1], last)
-            if mismatch is not None:
-                logger.warning("the view %s is built anew: %s", output.name, mismatch)
-                build = Build(build.number + 1, pipeline.fingerprint, mismatch)
-        self._builds[output.name] = build
-        assert self.store is not None
-        self.store.define(
-            view_schema(output.name, build.number, pipeline.frame.schema, output.key), build.fingerprint
-        )
+        assert isinstance(output, View)
+        schema = view_schema(output.name, build.number, pipeline.frame.schema, output.key)
+        self.store.define(schema, build.fingerprint)
 
-    def _define_recomputed(self, planned: Plan, known: dict[str, ViewInfo]) -> dict[str, StructType]:
-        assert self.store is not None
+    def _define_recomputed(self, planned: Plan, known: Mapping[str, ViewInfo]) -> dict[str, StructType]:
         schemas = {
-            pipeline.output.name: pipeline.frame.schema
-            for pipeline in planned.pipelines
+            name: pipeline.frame.schema
+            for name, pipeline in self._pipelines.items()
             if isinstance(pipeline.output, View)
         }
         for view in planned.recomputed:
             name = view.output.name
             build = choose_build(name, view.output.version, view.fingerprint, known.get(name))
-            self._builds[name] = build
-            schemas[name] = view.schema
-            self.store.define(
-                view_schema(name, build.number, view.schema, view.output.key), build.fingerprint
-            )
+            self._builds[name], schemas[name] = build, view.schema
+            schema = view_schema(name, build.number, view.schema, view.output.key)
+            self.store.define(schema, build.fingerprint)
             self.status[name] = OutputStatus(name, "view", state="running", build=build.number)
-            self._meters[name] = Meter(self.status[name])
         return schemas
 
     # -- queries -------------------------------------------------------------------------------------
 
-    def _checkpoint_location(self, name: str, build: int) -> str:
-        return f"{self.settings.checkpoints}/{self.app.name}/{name}/{build}"
+    def _checkpoint(self, query: str) -> Checkpoint:
+        return Checkpoint(f"{self.settings.checkpoints}/{self.app.name}/{query}", self.spark)
 
-    def _checkpoint(self, name: str, build: int) -> Checkpoint:
-        return Checkpoint(self._checkpoint_location(name, build), self.spark)
+    def _remove_checkpoints(self, names: set[str]) -> None:
+        """Of builds that are in the store no more; older builds that still serve keep theirs."""
+        held = {
+            sharing.Member(info.name, version.version)
+            for info in self.store.views()
+            for version in info.versions
+        }
+        for name in names:
+            members = sharing.members_of(name)
+            if not held & set(members) and all(member.name in self._builds for member in members):
+                self._checkpoint(name).remove()
 
-    def _begin(self, pipeline: Pipeline) -> None:
+    def _begin(self, members: tuple[sharing.Member, ...]) -> None:
+        query = sharing.query_name(members)
+        checkpoint = self._checkpoint(query)
+        running = [self._member(member, query, checkpoint) for member in members]
+        streams = running[0].pipeline.streams
+        own = [stream for stream in streams if stream.name not in self._dead_owners]
+        for stream in own:
+            self._dead_owners.add(stream.name)
+            self._aside.follow(stream)
+        changed = self._view_changed if isinstance(running[0].pipeline.output, View) else lambda: None
+        started = RunningQuery(self.app.name, running, checkpoint, self._aside, own, changed)
+        self._queries[query] = started
+        started.begin()
+
+    def _member(self, member: sharing.Member, query: str, checkpoint: Checkpoint) -> Member:
+        pipeline = self._pipelines[member.name]
         output = pipeline.output
-        name = output.name
-        build = self._builds[name].number if isinstance(output, View) else output.version
-        checkpoint = self._checkpoint(name, build)
-        status = self.status[name] = OutputStatus(name, output.kind, build=build)
-        self._meters[name] = Meter(status)
-        query = f"{self.app.name}.{name}.{build}"
-        sink = self._sinks[name] = self._sink(pipeline, build, query, checkpoint)
-        watch = Watch(
-            query,
-            lambda: self._start_query(pipeline, query, checkpoint, sink, watch),
-            lambda progress: self._progressed(pipeline, query, checkpoint, progress),
-            FINAL,
-        )
-        self._watches[name] = watch
-        self._catch_up_late(pipeline, query, checkpoint)
-        watch.begin()
-
-    def _sink(self, pipeline: Pipeline, build: int, query: str, checkpoint: Checkpoint) -> Any:
-        output = pipeline.output
-        assert self.store is not None
+        status = self.status[member.name] = OutputStatus(member.name, output.kind, build=member.build)
+        sink: ViewSink | TopicSink | FileSink
         if isinstance(output, View):
             whole = pipeline.mode == "complete"
-            return ViewSink(self.store, output.name, build, checkpoint, whole=whole)
-        if isinstance(output, Topic):
-            spread = not self.settings.is_local
-            return TopicSink(self.connection, query, output.topic, output.key, checkpoint, spread=spread)
-        return FileSink(output.path, output.partition_by)
+            sink = ViewSink(self.store, output.name, member.build, whole=whole)
+        elif isinstance(output, Topic):
+            name, spread = f"{self.app.name}.{query}", not self.settings.is_local
+            sink = TopicSink(self.connection, name, output.topic, output.key, checkpoint, spread=spread)
+        else:
+            sink = FileSink(output.path, output.partition_by)
+        return Member(pipeline, member.build, sink, Meter(status))
 
-    def _start_query(
-        self, pipeline: Pipeline, query: str, checkpoint: Checkpoint, sink: Sink, watch: Watch
-    ) -> StreamingQuery:
-        def each(frame: DataFrame, number: int) -> None:
-            watch.begun = number
-            try:
-                sink(frame, number)
-            except BaseException as error:
-                watch.note(error)
-                raise
-            if isinstance(pipeline.output, View):
-                self._changelog.news()
-                self._recompute.news()
+    def _view_changed(self) -> None:
+        self._changelog.news()
+        self._recompute.news()
 
-        return (
-            pipeline.frame.writeStream.queryName(query)
-            .outputMode(pipeline.mode)
-            .option("checkpointLocation", checkpoint.location)
-            .foreachBatch(each)
-            .start()
-        )
-
-    # -- what follows a batch ------------------------------------------------------------------------
-
-    def _progressed(
-        self, pipeline: Pipeline, query: str, checkpoint: Checkpoint, progress: dict[str, Any]
-    ) -> None:
-        name = pipeline.output.name
-        self._meters[name].take(progress)
-        self.status[name].rows_out = self._sinks[name].rows
-        observed = progress.get("observedMetrics", {})
-        for stream in pipeline.streams:
-            if self._dead_owner.get(stream.name) != name:
-                continue
-            counted = observed.get(dead_metric(stream.name))
-            start, end = _source_offsets(progress, "startOffset"), _source_offsets(progress, "endOffset")
-            if counted is not None and stream.topic in end:
-                self.status[name].dead += int(counted["dead"])
-                self._aside.dead(stream, start, end, int(counted["dead"]))
-        if dropped_by_watermark(progress):
-            self._late(pipeline, query, checkpoint, progress["batchId"])
-
-    def _late(self, pipeline: Pipeline, query: str, checkpoint: Checkpoint, batch: int) -> None:
-        self._aside.late(pipeline.output.name, query, pipeline.streams, pipeline.windows, checkpoint, batch)
-
-    def _catch_up_late(self, pipeline: Pipeline, query: str, checkpoint: Checkpoint) -> None:
-        """Batches whose counts nobody has seen, because the process was killed, are looked at again."""
-        last = checkpoint.last_finished()
-        if last is None or all(stream.time is None for stream in pipeline.streams):
-            return
-        for batch in range(max(self._aside.late_position(query), last - 49, 1), last + 1):
-            self._late(pipeline, query, checkpoint, batch)
+    # -- each second ---------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_SECONDS):
@@ -277,54 +272,83 @@ class Engine:
                 logger.exception("cannot tell the status of %s", self.app.name)
 
     def _look(self) -> None:
-        for name, watch in self._watches.items():
-            watch.take()
-            status = self.status[name]
-            status.state, status.error, status.restarts = watch.state, watch.error, watch.restarts
-            status.late = self._aside.counts.late.get(name, 0)
-            self._meters[name].refresh()
+        for query in list(self._queries.values()):
+            query.refresh()
         for name, error in self._recompute.errors.items():
             self.status[name].error = error
             self.status[name].batches = self._recompute.batches[name]
-        if time.monotonic() - self._ends_at > LAG_SECONDS:
-            self._measure_lag()
+        if time.monotonic() - self._measured > LAG_SECONDS:
+            self.measure_lag()
+            self._replay_views()
             self._switch_builds()
         self._file.write(document_of(self.app.name, list(self.status.values())))
 
-    def _measure_lag(self) -> None:
+    def measure_lag(self) -> None:
+        """Compares what each output covers with the ends of its topics."""
         topics = {stream.topic for pipeline in self._pipelines.values() for stream in pipeline.streams}
+        self._measured = time.monotonic()
         try:
             admin = self._admin = self._admin or Admin(self.connection)
-            places = [(topic, number) for topic in topics for number in admin.partitions(topic)]
-            self._ends = admin.latest(places)
+            ends = admin.latest([(topic, number) for topic in topics for number in admin.partitions(topic)])
         except HeadwaterError as error:
             logger.debug("no lag: %s", error)
             return
-        self._ends_at = time.monotonic()
         for name, pipeline in self._pipelines.items():
-            known = self.status[name].offsets
+            covered, read = self.status[name].offsets, {stream.topic for stream in pipeline.streams}
             self.status[name].lag = sum(
-                max(0, end - known.get(topic, {}).get(number, 0))
-                for (topic, number), end in self._ends.items()
-                if any(stream.topic == topic for stream in pipeline.streams)
+                max(0, end - covered.get(topic, {}).get(number, 0))
+                for (topic, number), end in ends.items()
+                if topic in read
             )
+
+    def caught_up(self) -> bool:
+        """Whether every output covers what is in the log now."""
+        for query in list(self._queries.values()):
+            query.refresh()
+        self.measure_lag()
+        return all(self.status[name].lag == 0 for name in self._pipelines)
+
+    def _replay_views(self) -> None:
+        """Begins a new build of each view for which somebody asked."""
+        for name, start in self._replays.waiting().items():
+            pipeline = self._pipelines.get(name)
+            if pipeline is None or not isinstance(pipeline.output, View):
+                continue
+            self._restart_from(pipeline, start)
+            build = Build(self._builds[name].number + 1, pipeline.fingerprint, "replay")
+            self._builds[name] = build
+            self._define(self._pipelines[name], build)
+            self._begin((sharing.Member(name, build.number),))
 
     def _switch_builds(self) -> None:
         """A build that has caught up takes the view's name, and the builds before it go."""
-        assert self.store is not None
         for info in self.store.views():
-            build = self._builds.get(info.name)
-            status = self.status.get(info.name)
+            build, status = self._builds.get(info.name), self.status.get(info.name)
             if build is None or status is None or info.serving == build.number:
                 continue
-            if status.lag is not None and status.lag <= CAUGHT_UP and status.batches:
+            current = next(each for each in info.versions if each.version == build.number)
+            caught_up = info.name not in self._pipelines or (
+                status.lag is not None and status.lag <= CAUGHT_UP
+            )
+            if caught_up and current.progress.batch is not None:
+                self._retire(info.name, build.number)
                 self.store.activate(info.name, build.number)
                 for version in info.versions:
                     if version.version != build.number:
                         self.store.drop(info.name, version.version)
                 logger.info("the view %s is now served by build %s", info.name, build.number)
-                self._changelog.news()
-                self._recompute.news()
+                self._view_changed()
+
+    def _retire(self, view: str, build: int) -> None:
+        """Ends what fills older builds of a view; a query that fills others as well leaves this one out."""
+        for name, query in list(self._queries.items()):
+            older = [each for each in query.members if each.name == view and each.build != build]
+            for member in older:
+                if isinstance(member.sink, ViewSink):
+                    member.sink.retired = True
+            if older and len(query.members) == len(older):
+                query.end()
+                del self._queries[name]
 
     # -- stop ----------------------------------------------------------------------------------------
 
@@ -333,36 +357,18 @@ class Engine:
         self._stopping.set()
         if self._ticker.is_alive():
             self._ticker.join(10)
-        threads = [threading.Thread(target=watch.end) for watch in self._watches.values()]
+        threads = [threading.Thread(target=query.end) for query in self._queries.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self._recompute.end()
-        self._changelog.end()
-        self._aside.end()
-        for sink in self._sinks.values():
-            if hasattr(sink, "close"):
-                sink.close()
-        for name, watch in self._watches.items():
-            self.status[name].state = watch.state
-        self._file.write(document_of(self.app.name, list(self.status.values()), stopped=True))
-        if self.store is not None:
+        for follower in self._followers:
+            follower.end()
+        for query in self._queries.values():
+            query.refresh()
+        if self.status:
+            self._file.write(document_of(self.app.name, list(self.status.values()), stopped=True))
+        if hasattr(self, "store"):
             self.store.close()
-        if self._own_spark:
+        if self._given_spark is None and hasattr(self, "spark"):
             self.spark.stop()
-
-    def caught_up(self) -> bool:
-        """Whether every output covers what was in the log when this was asked."""
-        self._measure_lag()
-        return all(status.lag == 0 for name, status in self.status.items() if name in self._pipelines)
-
-
-def _source_offsets(progress: dict[str, Any], which: str) -> Offsets:
-    offsets: Offsets = {}
-    for source in progress.get("sources", []):
-        found = source.get(which)
-        found = json.loads(found) if isinstance(found, str) else found
-        if isinstance(found, dict):
-            merge(offsets, found)
-    return offsets

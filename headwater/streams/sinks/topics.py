@@ -82,7 +82,7 @@ class TopicSink:
 
     @functools.cached_property
     def _query(self) -> str:
-        """The name of the marks. A checkpoint that is made anew numbers other batches, and gets other marks."""
+        """The name of the marks; a checkpoint that is made anew numbers other batches, with other marks."""
         return f"{self._name}.{self._checkpoint.identity()[:8]}"
 
     def _write_here(self, table: pa.Table, number: int) -> None:

@@ -1,0 +1,169 @@
+"""A query and the outputs that it computes, while they run."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.errors import RecordsMissed, UnknownView, ViewChanged
+from headwater.streams.aside import Aside
+from headwater.streams.declarations import Stream, View
+from headwater.streams.engine.checkpoint import Checkpoint, Offsets, merge
+from headwater.streams.engine.status import Meter, dropped_by_watermark
+from headwater.streams.engine.watch import Watch
+from headwater.streams.inputs import dead_metric
+from headwater.streams.planning import Pipeline
+from headwater.streams.sinks.files import FileSink
+from headwater.streams.sinks.topics import TopicSink
+from headwater.streams.sinks.views import ViewSink, ViewsSink, together
+
+logger = logging.getLogger("headwater.streams")
+
+# Starting again would not help.
+FINAL = (RecordsMissed, ViewChanged, UnknownView)
+
+KEPT_BATCHES = 49  # of which a checkpoint has the offsets for certain
+
+Sink = Callable[[DataFrame, int], None]
+
+
+@dataclass(frozen=True)
+class Member:
+    """An output of a running query."""
+
+    pipeline: Pipeline
+    build: int
+    sink: ViewSink | TopicSink | FileSink
+    meter: Meter
+
+    @property
+    def name(self) -> str:
+        return self.pipeline.output.name
+
+
+class RunningQuery:
+    """Starts a query, and does what follows each of its batches."""
+
+    def __init__(
+        self,
+        application: str,
+        members: Sequence[Member],
+        checkpoint: Checkpoint,
+        aside: Aside,
+        dead_streams: Sequence[Stream],
+        changed: Callable[[], None],
+    ) -> None:
+        self.members, self.checkpoint = members, checkpoint
+        self._application, self._aside = application, aside
+        self._dead_streams = dead_streams  # whose dead values are this query's to count
+        self._changed = changed
+        first = members[0]
+        if isinstance(first.pipeline.output, View):
+            sinks = [member.sink for member in members if isinstance(member.sink, ViewSink)]
+            self._sink: Sink = ViewsSink(sinks, checkpoint)
+        else:
+            assert len(members) == 1 and not isinstance(first.sink, ViewSink)
+            self._sink = first.sink
+        self.watch = Watch(f"{application}.{checkpoint.name}", self._start, self._progressed, FINAL)
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        """What the query reads: all members of a query read the same."""
+        return self.members[0].pipeline.streams
+
+    def begin(self) -> None:
+        """Starts it; and looks again at late events whose counts nobody has seen, because of a kill."""
+        last = self.checkpoint.last_finished()
+        if last is not None and any(stream.time is not None for stream in self.streams):
+            for member in self.members:
+                known = self._aside.late_position(self._late_name(member))
+                for batch in range(max(known, last - KEPT_BATCHES, 1), last + 1):
+                    self._late(member, batch)
+        self.watch.begin()
+
+    def end(self) -> None:
+        """Stops it."""
+        self.watch.end()
+        for member in self.members:
+            if isinstance(member.sink, TopicSink):
+                member.sink.close()
+
+    def refresh(self) -> None:
+        """Brings the status of its members up to date."""
+        self.watch.take()
+        for member in self.members:
+            status = member.meter.status
+            status.state, status.error, status.restarts = (
+                self.watch.state,
+                self.watch.error,
+                self.watch.restarts,
+            )
+            status.rows_out = member.sink.rows
+            status.late = self._aside.counts.late.get(member.name, 0)
+            member.meter.refresh()
+
+    def _start(self) -> StreamingQuery:
+        frame = together([member.pipeline.frame for member in self.members])
+        return (
+            frame.writeStream.queryName(self.watch.name)
+            .outputMode(self.members[0].pipeline.mode)
+            .option("checkpointLocation", self.checkpoint.location)
+            .foreachBatch(self._batch)
+            .start()
+        )
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        self.watch.begun = number
+        try:
+            self._sink(frame, number)
+        except BaseException as error:
+            self.watch.note(error)
+            raise
+        self._changed()
+
+    def _progressed(self, progress: dict[str, Any]) -> None:
+        for member in self.members:
+            member.meter.take(progress)
+        observed = progress.get("observedMetrics", {})
+        start, end = source_offsets(progress, "startOffset"), source_offsets(progress, "endOffset")
+        for stream in self._dead_streams:
+            counted = observed.get(dead_metric(stream.name))
+            if counted is not None and stream.topic in end:
+                for member in self.members:
+                    member.meter.status.dead += int(counted["dead"])
+                self._aside.dead(stream, start, end, int(counted["dead"]))
+        if dropped_by_watermark(progress):
+            for member in self.members:
+                self._late(member, progress["batchId"])
+
+    def _late_name(self, member: Member) -> str:
+        return f"{self._application}.{member.name}.{member.build}"
+
+    def _late(self, member: Member, batch: int) -> None:
+        self._aside.late(
+            member.name,
+            self._late_name(member),
+            self.streams,
+            member.pipeline.windows,
+            self.checkpoint,
+            batch,
+        )
+
+
+def source_offsets(progress: dict[str, Any], which: str) -> Offsets:
+    """The offsets of all sources in a progress report.
+
+    >>> source_offsets({"sources": [{"endOffset": {"clicks": {"0": 7}}}]}, "endOffset")
+    {'clicks': {0: 7}}
+    """
+    offsets: Offsets = {}
+    for source in progress.get("sources", []):
+        found = source.get(which)
+        found = json.loads(found) if isinstance(found, str) else found
+        if isinstance(found, dict):
+            merge(offsets, found)
+    return offsets
