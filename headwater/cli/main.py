@@ -7,7 +7,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater import __version__
-from headwater.cli import broker, consume, graph, groups, log, produce, replay, running, status, topics, views
+from headwater.cli import (
+    broker,
+    consume,
+    graph,
+    groups,
+    jars,
+    log,
+    produce,
+    replay,
+    running,
+    status,
+    topics,
+    views,
+)
 from headwater.cli.output import complain
 from headwater.errors import HeadwaterError
 
@@ -54,6 +67,7 @@ status.register(app)
 graph.register(app)
 views.register(app)
 replay.register(app)
+jars.register(app)
 
 
 def run() -> NoReturn:
