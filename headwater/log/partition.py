@@ -97,6 +97,7 @@ class PartitionLog:
         self.failure: HeadwaterError | None = None
         self.deleted = False
         self.needs_sync = False  # recovered from what a crash left, perhaps in the page cache only
+        self._found_snapshot = -1  # from which recovery started, perhaps in the page cache only
         self.when_durable: Callable[[PartitionLog, int], None] | None = None  # told how many bytes came
         self._to_sync: list[Segment] = []  # that were rolled since the last sync
         self._unsynced_indexes: list[Segment] = []  # whose indexes were finished since the last snapshot
@@ -269,7 +270,6 @@ class PartitionLog:
             return  # no room: the recovery point stays where it is
         work.snapshot = self.producers.snapshot()
         work.snapshot_path = self.snapshot_path(self.next_offset)
-        work.directory = self.directory
 
     def _add_light_snapshot(self, work: SyncWork) -> None:
         """A snapshot that is not synced itself: it helps after a kill, and after the power failed perhaps."""
@@ -315,13 +315,15 @@ class PartitionLog:
 
     def recovered(self, segments: Sequence[Segment], since_checkpoint: int) -> None:
         """Recovery has read these segments, and so many bytes of them, again: what it found there, and the
-        indexes it made, may be in memory only."""
-        self._to_sync += segments
-        self._unsynced_indexes += segments
+        indexes it made, may be in memory only. What lies before a snapshot is on the disk."""
+        finished = [segment for segment in segments if segment is not self.active]
+        self._to_sync += finished
+        self._unsynced_indexes += finished
         self._since_checkpoint = since_checkpoint
         self._at_snapshot = 0
         self._new_files = True
-        self.needs_sync = True
+        self._found_snapshot = self.recovery_offset
+        self.needs_sync = since_checkpoint > 0
 
     def recovery_synced(self) -> None:
         """What recovery found is on the disk, and the snapshot from which it started."""
@@ -370,8 +372,9 @@ class PartitionLog:
         snapshots = self.snapshots()
         synced = [path for offset, path in snapshots if offset <= self.synced_snapshot]
         kept = {*synced[-2:], *(path for _, path in snapshots[-2:])}
-        for _, path in snapshots:
-            if path not in kept:
+        found = self._found_snapshot if self.synced_snapshot < 0 else -1  # one of these may be the synced one
+        for offset, path in snapshots:
+            if path not in kept and offset > found:
                 path.unlink(missing_ok=True)
 
     def delete(self) -> None:

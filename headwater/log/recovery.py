@@ -236,7 +236,7 @@ def _position_of(segment: Segment, offset: int) -> int:
 
 
 def _recover_segment(log: PartitionLog, segment: Segment, expected: int, is_last: bool) -> tuple[int, int]:
-    """Read the segment from ``expected`` on; the offset that follows it, and how much there was to read."""
+    """Read the segment from ``expected`` on; the offset that follows it, and how much was found there."""
     start = segment.reset_indexes(keep_before=_position_of(segment, expected))
     header = segment.header_at(start)
     first = segment.base_offset if start == 0 or header is None else header.base_offset
@@ -245,13 +245,15 @@ def _recover_segment(log: PartitionLog, segment: Segment, expected: int, is_last
     for item in segment.scan(start, first):
         if isinstance(item, Found):
             segment.index_batch(item.position, item.header)
-            cost += len(item.batch) + BATCH_COST
             if item.header.base_offset >= expected:
+                cost += len(item.batch) + BATCH_COST
                 _apply(log.producers, item, segment)
                 next_offset = item.header.next_offset
         elif item.is_tail and is_last:
+            cost += item.end - item.position
             _cut_tail(segment, item, next_offset)
         else:
+            cost += item.end - item.position
             segment.size = item.end
             logger.error(
                 "%s: %d damaged bytes at byte %d (%s); records there are unreadable, what follows is kept",

@@ -1,7 +1,7 @@
 """Bringing a partition to the disk: what has to get there, and in which order.
 
-Log files first, then the indexes, then the producer snapshot that makes them the point from which recovery
-starts, then the directory in which new files have to be found again.
+Log files first, then the indexes, then the directory in which new files have to be found again, then the
+producer snapshot that makes all of it the point from which recovery starts.
 """
 
 import contextlib
@@ -55,9 +55,11 @@ def finish_sync_work(work: SyncWork) -> None:
             sync_data(file.fileno())
     except OSError as error:
         drop_snapshot(work, error)
-    write_snapshot(work, sync=not work.is_light)
     if work.directory is not None and not work.log.deleted:
-        sync_directory(work.directory)
+        sync_directory(work.directory)  # recovery takes what lies before a snapshot for safe
+    write_snapshot(work, sync=not work.is_light)
+    if work.snapshot is not None and not work.is_light and not work.log.deleted:
+        sync_directory(work.log.directory)
 
 
 def write_snapshot(work: SyncWork, sync: bool) -> None:

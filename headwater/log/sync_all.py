@@ -15,7 +15,8 @@ from headwater.log.sync import SyncWork, write_snapshot
 
 logger = logging.getLogger("headwater.log")
 
-MANY = 4  # partitions, from which on syncing their file system is quicker
+# Partitions, from which on syncing their file system is quicker. It waits for whatever anybody has written.
+MANY = 16
 
 
 def sync_recovered(path: Path, logs: Iterable[PartitionLog]) -> None:

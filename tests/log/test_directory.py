@@ -24,6 +24,7 @@ from headwater.errors import (
 from headwater.log.check import check_directory
 from headwater.log.directory import DataDirectory
 from headwater.log.identity import claim, kafka_uuid
+from headwater.log.partition import PartitionLog
 from headwater.log.topic import check_topic_name
 from tests.log.crashes import crash_points
 from tests.log.logs import NOW, add, contents, fill, flip, producer_state, records, segment_file
@@ -195,6 +196,26 @@ def test_everything_is_there_again(folder: Path, partitions: int, is_clean: bool
         assert all(not log.needs_sync for log in directory.partitions())
     directory.close()
     assert faults(folder) == []
+
+
+def test_after_a_kill_only_what_was_written_since_the_snapshot_is_synced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Syncing all would wait for whatever else the file system has to write."""
+    directory = DataDirectory(folder)
+    for log in directory.create_topic("t", 30).partitions:
+        fill(log, 3)
+    directory.close()
+    directory = DataDirectory(folder)
+    fill(directory.topics["t"].partitions[7], 1)
+    killed(directory)
+    synced: list[PartitionLog] = []
+    monkeypatch.setattr(PartitionLog, "sync_recovered", lambda log: synced.append(log))
+    monkeypatch.setattr("headwater.log.sync_all.sync_file_system", lambda _: pytest.fail("all of it"))
+    directory = DataDirectory(folder)
+    assert [log.name for log in synced] == ["t-7"]
+    assert [log.durable_offset for log in directory.partitions()] == [3] * 7 + [4] + [3] * 22
+    killed(directory)
 
 
 def test_a_failed_partition_is_not_marked_as_closed(folder: Path) -> None:

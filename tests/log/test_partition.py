@@ -271,6 +271,23 @@ def test_light_snapshots_do_not_take_the_place_of_synced_ones(folder: Path) -> N
     assert add(log, records("x"), (1, 0, 59)).duplicate
 
 
+def test_snapshots_found_after_a_kill_stay_until_one_is_synced(folder: Path) -> None:
+    """Of those that were there, nobody knows which a power failure would leave."""
+    log = open_log(folder / "t-0")
+    fill(log, 3)
+    log = reopen(log, clean=True)
+    log = open_log(log.directory, kill(log))
+    assert (log.recovery_offset, log.synced_snapshot, log.needs_sync) == (3, -1, False)
+    log.snapshot_interval = 30_000
+    for number in range(60):
+        add(log, records("x"), (1, 0, number))
+        log.sync()
+    offsets = [offset for offset, _ in log.snapshots()]
+    assert len(offsets) == 3 and offsets[0] == 3
+    close(log)
+    assert len(log.snapshots()) == 2 and log.synced_snapshot == 63
+
+
 @pytest.mark.parametrize(("producers", "most"), [(1, 12), (100, 100)])
 def test_many_producers_make_snapshots_rarer(folder: Path, producers: int, most: int) -> None:
     """Each of them is in every snapshot."""
