@@ -18,10 +18,13 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode as ErrorCode
-from kio.schema.index import schema_name_map
-from kio.serial import entity_reader, entity_writer
+from headwater.broker.lean import without_hypothesis
+
+with without_hypothesis():
+    from kio.index import load_request_schema, load_response_schema
+    from kio.schema.errors import ErrorCode as ErrorCode
+    from kio.schema.index import schema_name_map
+    from kio.serial import entity_reader, entity_writer
 
 Fields = Mapping[str, Any]
 NO_TIME = datetime.timedelta(0)
