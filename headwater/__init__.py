@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from headwater.streams.app import App as App
     from headwater.streams.declarations import LOG_TIME as LOG_TIME
     from headwater.streams.declarations import PROCESSING_TIME as PROCESSING_TIME
+    from headwater.streams.formats.avro import avro as avro
+    from headwater.streams.formats.debezium import debezium as debezium
+    from headwater.streams.formats.protobuf import protobuf as protobuf
     from headwater.streams.joins import join as join
     from headwater.streams.sliding import sliding as sliding
     from headwater.streams.times import corrected_time as corrected_time
@@ -27,10 +30,13 @@ _HOMES = {
     "App": "streams.app",
     "LOG_TIME": "streams.declarations",
     "PROCESSING_TIME": "streams.declarations",
+    "avro": "streams.formats.avro",
     "corrected_time": "streams.times",
     "event_time": "streams.times",
+    "debezium": "streams.formats.debezium",
     "hopping": "streams.windows",
     "join": "streams.joins",
+    "protobuf": "streams.formats.protobuf",
     "session": "streams.windows",
     "sliding": "streams.sliding",
     "testing": "streams",

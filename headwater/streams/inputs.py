@@ -90,7 +90,7 @@ def events(
     schema = schema_of(stream)
     read = read_of(stream, settings, connector=connector)
     decoded = _with_time_checked(
-        decode(spark, stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
+        decode(stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
     )
     problem, value = F.col(PROBLEM), F.col("value")
     counted = decoded.observe(
@@ -117,7 +117,7 @@ def problems(
         columns=("value", "partition", "offset"),
     )
     decoded = _with_time_checked(
-        decode(spark, stream, schema, lambda inner: open_range(spark, read, start, end, inner)), stream
+        decode(stream, schema, lambda inner: open_range(spark, read, start, end, inner)), stream
     )
     return decoded.where(F.col(PROBLEM).isNotNull()).select("partition", "offset", PROBLEM)
 
@@ -134,7 +134,7 @@ def times(
         on_gap="continue",
         columns=("value", "partition", "offset", "timestamp"),
     )
-    decoded = decode(spark, stream, schema, lambda inner: open_range(spark, read, start, end, inner))
+    decoded = decode(stream, schema, lambda inner: open_range(spark, read, start, end, inner))
     assert stream.time is not None
     good = decoded.where(F.col(PROBLEM).isNull() & F.col("value").isNotNull())
     return good.select("partition", "offset", _time_column(stream).alias(stream.time))
