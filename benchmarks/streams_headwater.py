@@ -93,14 +93,17 @@ class ViewResult(Result):
             if progress is None or progress.batch == known:
                 continue
             known = progress.batch
-            found = self._new_rows(first)
-            seen = time.monotonic_ns()
-            for row in found:
-                yield seen, row
-            if self.job.workload == "words":
-                numbers = {int(row.name[1:]) for row in found}
-                while first in numbers:
-                    first += 1
+            asked = -1
+            while asked < first:  # again as long as there is more than was asked for
+                asked = first
+                found = self._new_rows(first)
+                seen = time.monotonic_ns()
+                for row in found:
+                    yield seen, row
+                if self.job.workload == "words":
+                    numbers = {int(row.name[1:]) for row in found}
+                    while first in numbers:
+                        first += 1
 
     def close(self) -> None:
         if self._store is not None:

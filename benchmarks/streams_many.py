@@ -1,7 +1,7 @@
 """What many views cost on a small machine, and where the time of a million events goes.
 
-``make bench-many`` runs an application of ten views over four streams by ``headwater up``: how long until it is
-ready, processor and memory of all its processes (broker, Java, Python) when idle and at 1,000 events/s; then
+``make bench-many`` runs an application of ten views over four streams by ``headwater up``: how long until it
+is ready, processor and memory of all its processes (broker, Java, Python) when idle and at 1,000 events/s; then
 the windowed statistics of a million events into a view, by part and phase.
 """
 
