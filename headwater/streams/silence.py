@@ -1,4 +1,4 @@
-"""Which ticks to write, so that an input that has fallen silent does not hold the event time of the others. Pure.
+"""Which ticks to write, so that a silent input does not hold the event time of the others. Pure.
 
 A query's watermark is the lowest of its inputs'. When an input has brought nothing for its `idle` time, a
 tick in its place says: "go on as if an event of this time had come". The tick is a record of a topic of

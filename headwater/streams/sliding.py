@@ -40,9 +40,9 @@ def sliding(
         )
     length = interval_of(microseconds(size, use="the size of a window"))
 
-    # The stream joined with itself, then gathered by event. Events that are equal in every column are gathered
-    # as one, and are as many as the event finds of itself. (An id for each would have to be a random one, and
-    # then a repeated batch would spread its rows otherwise over its tasks; writing each row once rests on that.)
+    # The stream joined with itself, then gathered by event. Events that are equal in every column are one
+    # group, and are as many as the event finds of itself. (An id for each would have to be a random one, and
+    # a repeated batch would spread its rows otherwise over its tasks; writing each row once rests on that.)
     events = frame.select(*(_col(name).alias(_EVENT + name) for name in frame.columns)).dropDuplicates()
     own = _col(_EVENT + moment)
     condition = (_col(moment) <= own) & (_col(moment) >= own - length)

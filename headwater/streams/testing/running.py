@@ -1,10 +1,12 @@
 """A function run on rows: see the package's own page."""
 
+import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,18 @@ class Result(list[Row]):
     at last.
     """
 
-    def __init__(self, rows: Sequence[Row], mode: Mode) -> None:
+    def __init__(self, rows: Sequence[Row], mode: Mode, late: Callable[[], list[tuple[str, Row]]]) -> None:
         super().__init__(rows)
         self.mode = mode
         self.batches: list[list[Row]] = []
-        self.late: list[tuple[str, Row]] = []
         self.dead: list[tuple[str, Row]] = []
         self.watermark: datetime | None = None
+        self._late = late
+
+    @cached_property
+    def late(self) -> list[tuple[str, Row]]:
+        """What came too late to count; found out when it is asked for."""
+        return self._late()
 
 
 def at(text: str) -> datetime:
@@ -99,6 +106,7 @@ def run(
     app: App | None = None,
     key: str | Sequence[str] | None = None,
     emit: Emit | None = None,
+    restarts: bool = False,
     **inputs: Rows | Sequence[Any],
 ) -> Result:
     """Runs a function on rows, and gives what came out.
@@ -130,18 +138,21 @@ def run(
     frame = prepared(function(**frames, **tables))
     wanted = emit or getattr(declared, "emit", None)
     mode = choose_mode(frame, wanted, subject=subject, complete=not isinstance(declared, Topic))
-    steps = _run(frame, mode, streams, sources, subject)
+    steps = _run(frame, mode, streams, sources, subject, restarts)
 
     keys = _keys(key, declared, frame, subject)
     batches = [step.rows for step in steps]
     everything = [row for rows in batches for row in rows]
     if mode == "complete":
         everything = next((step.last for step in reversed(steps) if step.last is not None), [])
-    result = Result(_by_key(everything, keys) if keys else everything, mode)
+    result = Result(
+        _by_key(everything, keys) if keys else everything,
+        mode,
+        lambda: _late(function, streams, tables, steps, spark),
+    )
     result.batches = batches
     result.watermark = steps[-1].watermark if steps else None
     result.dead = [(name, row) for name, one in streams.items() for row in one.dead]
-    result.late = _late(function, streams, tables, steps, spark)
     return result
 
 
@@ -161,58 +172,69 @@ def _run(
     streams: Mapping[str, Given],
     sources: Mapping[str, MemoryStream],
     subject: str,
+    restarts: bool,
 ) -> list[_Step]:
     feeds = {name: sources[name].prepare(one.batches) for name, one in streams.items()}
     outputs: list[list[Row]] = []
     steps: list[_Step] = []
+    query: StreamingQuery | None = None
+    progress: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="headwater-testing-", ignore_cleanup_errors=True) as folder:
-        query = (
+        writer = (
             frame.writeStream.outputMode(mode)
             .option("checkpointLocation", folder)
             .foreachBatch(lambda batch, number: outputs.append(plain_rows(batch.toArrow())))
-            .start()
         )
         try:
-            lock = query._jsq.streamingQuery().awaitProgressLock()
             for number in range(max((len(feed) for feed in feeds.values()), default=0)):
+                if query is None:
+                    query = writer.start()
                 before = len(outputs)
-                lock.lock()  # a batch takes from all streams what it should, or nothing
-                try:
-                    for name, feed in feeds.items():
-                        if number < len(feed):
-                            sources[name].add(feed[number])
-                finally:
-                    lock.unlock()
+                _add(
+                    query, sources, {name: feed[number] for name, feed in feeds.items() if number < len(feed)}
+                )
                 query.processAllAvailable()
-                late_from, watermark = _watermarks(query)
+                progress += [dict(json.loads(one.json)) for one in query.recentProgress]
+                late_from, watermark = _watermarks(progress)
                 new = outputs[before:]
                 steps.append(
                     _Step(
                         [row for rows in new for row in rows], new[-1] if new else None, late_from, watermark
                     )
                 )
+                if restarts:
+                    query.stop()
+                    query = None
         except StreamingQueryException as error:
             raise PipelineFailed(
                 "run", subject, str(error).splitlines()[0].rstrip("."), "Correct the function."
             ) from error
         finally:
-            query.stop()
+            if query is not None:
+                query.stop()
     return steps
 
 
-def _watermarks(query: StreamingQuery) -> tuple[datetime | None, datetime | None]:
+def _add(query: StreamingQuery, sources: Mapping[str, MemoryStream], rows: Mapping[str, Any]) -> None:
+    lock = query._jsq.streamingQuery().awaitProgressLock()
+    lock.lock()  # one of Spark's batches takes all of it
+    try:
+        for name, some in rows.items():
+            sources[name].add(some)
+    finally:
+        lock.unlock()
+
+
+def _watermarks(progress: Sequence[Mapping[str, Any]]) -> tuple[datetime | None, datetime | None]:
     """By which watermark the last rows were late, and the newest one.
 
     Spark takes the watermark of the batch before for what is late, so that what one operator has let
     through is not late for the next.
     """
-    found: list[tuple[int, datetime | None]] = []
-    for progress in query.recentProgress:
-        text = progress["eventTime"].get("watermark")
-        found.append((progress["numInputRows"], moment(text) if text is not None else None))
-    last_data = max((number for number, (rows, _) in enumerate(found) if rows), default=None)
-    late_from = found[last_data - 1][1] if last_data else None
-    return late_from, found[-1][1] if found else None
+    batches = {one["batchId"]: one for one in progress if "watermark" in one.get("eventTime", {})}
+    marks = {number: moment(one["eventTime"]["watermark"]) for number, one in batches.items()}
+    with_data = [number for number, one in batches.items() if one["numInputRows"]]
+    return marks.get(max(with_data, default=0) - 1), marks[max(marks)] if marks else None
 
 
 def _late(
