@@ -182,10 +182,11 @@ def test_sqlite_equals_the_model(tmp_path: Path) -> None:
         made.directory = directory  # type: ignore[attr-defined]  # lives as long as the machine
         return made
 
-    run_state_machine_as_test(machine, settings=_settings(40))
+    run_state_machine_as_test(machine, settings=_settings(40))  # type: ignore[arg-type]
 
 
 def test_postgresql_equals_the_model(postgres: Postgres) -> None:
     run_state_machine_as_test(
-        lambda: StoreMachine(postgres.url(f"model_{next(_schemas)}")), settings=_settings(15)
+        lambda: StoreMachine(postgres.url(f"model_{next(_schemas)}")),  # type: ignore[arg-type]
+        settings=_settings(15),
     )

@@ -245,10 +245,11 @@ def holds(where: Filter, row: dict[str, Any]) -> bool | None:
     if where.operator == "in":
         return left in [rank(one) for one in where.value]
     right = rank(where.value)
-    return {
+    outcomes: dict[str, bool] = {
         "=": left == right, "!=": left != right, "<": left < right,
         "<=": left <= right, ">": left > right, ">=": left >= right,
-    }[where.operator]  # fmt: skip
+    }  # fmt: skip
+    return outcomes[where.operator]
 
 
 def rank(value: Any) -> Any:
@@ -273,7 +274,7 @@ def test_conditions_and_orders_equal_pythons(store: ViewStore) -> None:
         known = [value for row in rows if (value := member(row, path)) is not None]
         operator = r.choice(["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"])
         if operator == "in":
-            return Where(path, operator, r.sample(known, r.randrange(4)))
+            return Where(path, "in", r.sample(known, r.randrange(4)))
         return Where(path, operator, None if "null" in operator else r.choice(known))  # type: ignore[arg-type]
 
     for _ in range(120):
