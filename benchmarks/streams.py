@@ -23,7 +23,7 @@ from benchmarks.streams_cells import Delay, Laboratory, Speed
 from benchmarks.streams_check import WrongResult
 from benchmarks.streams_events import WORKLOADS, Workload
 from benchmarks.streams_headwater import OURS
-from benchmarks.streams_processes import SystemFailed
+from benchmarks.streams_processes import SystemFailed, end_on_sigterm
 from benchmarks.table import markdown
 from tests.support.servers import Headwater
 
@@ -210,6 +210,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="keep the tables in this file")
     parser.add_argument("--directory", type=Path, help="where the data lies while it runs, up to 10 GB")
     options = parser.parse_args()
+    end_on_sigterm()
     plan = QUICK if options.quick else FULL
     chosen = [word.lower() for word in options.only.split(",")]
     systems = [one for one in (*OURS, *PEERS) if any(word in one.name.lower() for word in chosen)]

@@ -24,7 +24,7 @@ from benchmarks.page import keep_section
 from benchmarks.streams_cells import Laboratory
 from benchmarks.streams_headwater import HeadwaterView
 from benchmarks.streams_parts import cpu_by_part
-from benchmarks.streams_processes import Command, Group, SystemFailed
+from benchmarks.streams_processes import Command, Group, SystemFailed, end_on_sigterm
 from benchmarks.table import markdown
 from headwater.views import open_store
 from tests.support.servers import Headwater, free_port
@@ -222,6 +222,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["many", "million"], help="one of the two")
     parser.add_argument("--write", type=Path, help="keep the tables in this file")
     options = parser.parse_args()
+    end_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
         directory = Path(name)
         parts = [f"- {line}" for line in machine.description(directory)]

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,11 @@ class Command:
 
     arguments: Sequence[str | Path]
     environment: Mapping[str, str]
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that what it started ends with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 class SystemFailed(Exception):
