@@ -28,6 +28,8 @@ logger = logging.getLogger("headwater.broker")
 
 RECEIVE_BUFFER = 16 << 10
 UNANSWERED_LIMIT = 256  # requests of one connection
+QUEUED_LIMIT = 8  # requests of one connection that wait for their turn
+QUEUED_BYTES = 8 << 20  # of them
 WRITE_LIMIT = 1 << 20
 
 _SIZE = struct.Struct(">i")
@@ -195,7 +197,11 @@ class Connection(asyncio.BufferedProtocol):
         """Read from the client only while its requests can be worked on."""
         if self._transport is None or self._closing or self._transport.is_closing():
             return
-        stop = self._writing_paused or len(self._queued) >= 8
+        stop = (
+            self._writing_paused
+            or len(self._queued) >= QUEUED_LIMIT
+            or sum(map(len, self._queued)) > QUEUED_BYTES
+        )
         if stop != self._reading_paused:
             self._reading_paused = stop
             if stop:

@@ -1,21 +1,12 @@
-"""A partition: an ordered sequence of segments, what is durable of it, and what its producers have written.
+"""A partition: what is written to it, what is durable of it, and what its producers have written.
 
-Offsets that matter, in rising order::
-
-    start_offset          the first record that is still there
-    last_stable_offset    read_committed readers see what lies before
-    durable_offset        synced to disk; readers see what lies before (Kafka's high watermark)
-    next_offset           the next batch gets this one
-
-A record is shown to readers once it is durable, so that nothing a reader has seen can vanish in a crash. All
-methods are called from one thread, except ``read``, ``find_time`` and ``find_latest_time``, which run in any.
+Its readable side is headwater.log.reading. All methods here are called from one thread.
 """
 
 import contextlib
 import logging
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,24 +15,21 @@ from headwater.errors import (
     DiskFull,
     HeadwaterError,
     InvalidBatch,
-    OffsetOutOfRange,
     StorageFailed,
     UnknownTopic,
 )
 from headwater.log.batch import BatchHeader, Buffer, placed_prefix, read_header
 from headwater.log.config import TopicConfig
 from headwater.log.files import OpenFiles, sync_directory
-from headwater.log.index import AbortedTransaction
 from headwater.log.producers import Producers
-from headwater.log.records import COMMIT, find_by_timestamp, max_timestamp_record, read_control
-from headwater.log.scan import LARGEST_OFFSET, LEADER_EPOCH, Damage
+from headwater.log.reading import ReadableLog
+from headwater.log.records import COMMIT, read_control
+from headwater.log.scan import LEADER_EPOCH
 from headwater.log.segment import (
     LARGEST_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
-    Chunk,
     Retired,
     Segment,
-    WouldBlock,
     storage_error,
 )
 from headwater.log.sync import SyncWork, do_sync_work
@@ -51,9 +39,6 @@ logger = logging.getLogger("headwater.log")
 CHECKPOINT_BYTES = 64 << 20  # a crash makes recovery read at most about this much of a partition again
 BATCH_COST = 8192  # reading a batch again takes as long as these many bytes of it
 PRODUCER_COST = 16384  # a producer in a snapshot weighs as much: large ones are made more rarely
-REMEMBERED_CURSORS = 64
-LOOKS = 100  # at a list of segments that is being changed
-LOOK_SECONDS = 0.005
 
 
 class Appended(NamedTuple):
@@ -64,7 +49,7 @@ class Appended(NamedTuple):
     duplicate: bool  # it was there already: an idempotent producer's repetition
 
 
-class PartitionLog:
+class PartitionLog(ReadableLog):
     """The log of one partition. Made by headwater.log.recovery.open_partition."""
 
     def __init__(
@@ -75,27 +60,18 @@ class PartitionLog:
         partition: int,
         config: TopicConfig,
     ) -> None:
+        super().__init__(topic, partition)
         self.files = files
         self.directory = directory
-        self.topic = topic
-        self.partition = partition
         self.config = config
-        self.segments: tuple[Segment, ...] = ()
-        self._view: tuple[tuple[Segment, ...], list[int]] = ((), [])  # segments and their first offsets
-        self.start_offset = 0
-        self.next_offset = 0
-        self.durable_offset = 0
         self.recovery_offset = 0  # of the newest snapshot: a scan after a crash starts here
         self.synced_snapshot = -1  # offset of the newest one that a power failure cannot take
         self.snapshot_interval = CHECKPOINT_BYTES  # less where many partitions would have to be read again
         self.cleaned_offset = 0  # compacted up to here
-        self.swaps = 0  # of compacted segments: begun and, each counted as well, ended
         self.before_removal: SyncWork | None = None  # has to be done before the files of these are removed:
         self.departed: list[Segment] = []  # that are no part of the log any more, but still have files
         self.uncleanable: str | None = None  # why compaction has given the partition up
-        self.producers = Producers(f"{topic}-{partition}")
         self.failure: HeadwaterError | None = None
-        self.deleted = False
         self.needs_sync = False  # recovered from what a crash left, perhaps in the page cache only
         self._found_snapshot = -1  # from which recovery started, perhaps in the page cache only
         self.when_durable: Callable[[PartitionLog, int], None] | None = None  # told how many bytes came
@@ -107,42 +83,6 @@ class PartitionLog:
         self._written_bytes = 0
         self._durable_bytes = 0
         self.durable_place: tuple[Segment, int] | None = None  # segment and bytes of it that are durable
-        self._cursors: dict[int, tuple[tuple[Segment, ...], int, int]] = {}  # segments, number, position
-
-    def __repr__(self) -> str:
-        return f"<PartitionLog {self.name} [{self.start_offset}, {self.next_offset})>"
-
-    @property
-    def name(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    @property
-    def active(self) -> Segment:
-        return self.segments[-1]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def last_stable_offset(self) -> int:
-        if not self.producers.has_transactions:
-            return self.durable_offset
-        unstable = self.producers.first_unstable(self.durable_offset)
-        if unstable is None:
-            return self.durable_offset
-        return min(max(unstable, self.start_offset), self.durable_offset)
-
-    def set_segments(self, segments: tuple[Segment, ...]) -> None:
-        """Swap the list of segments in one step: a reader sees the old or the new one."""
-        bases = [segment.base_offset for segment in segments]
-        for segment, end_offset in zip(segments, (*bases[1:], LARGEST_OFFSET), strict=True):
-            if segment.bounds.end_offset != end_offset:
-                segment.bounds = segment.bounds._replace(end_offset=end_offset)
-        self._view = (segments, bases)
-        self.segments = segments
-        self._cursors.clear()
 
     # -- appending --------------------------------------------------------------------------------
 
@@ -410,119 +350,6 @@ class PartitionLog:
             do_sync_work(work)
             self.synced(work)
 
-    # -- reading ----------------------------------------------------------------------------------
-
-    def end_for(self, committed: bool) -> int:
-        """Where reading ends, for read_committed or read_uncommitted."""
-        return self.last_stable_offset if committed else self.durable_offset
-
-    def check_readable(self, offset: int) -> None:
-        if not self.start_offset <= offset <= self.next_offset:
-            raise OffsetOutOfRange(
-                "read", self.name, f"offset {offset} is not in [{self.start_offset}, {self.next_offset}]"
-            )
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        end_offset: int,
-        at_least_one: bool = True,
-        may_block: bool = True,
-    ) -> Chunk | None:
-        """Whole batches from the one that holds ``offset`` up to ``end_offset``; None when there are none.
-
-        CorruptData where ``offset`` lies in damage; what lies before and behind it can be read.
-        """
-        looks = 0
-        while True:
-            segments = self.segments
-            try:
-                return self._read(offset, max_bytes, end_offset, at_least_one, may_block)
-            except (Retired, OSError) as error:
-                looks += 1
-                self._look_again(segments, error, looks, may_block)
-
-    def read_committed(
-        self,
-        offset: int,
-        max_bytes: int,
-        end_offset: int,
-        at_least_one: bool = True,
-        may_block: bool = True,
-    ) -> tuple[Chunk | None, list[AbortedTransaction]]:
-        """What ``read`` gives, with the aborted transactions in it, whose records the reader leaves out.
-
-        ``end_offset`` is the last stable offset, or lower.
-        """
-        while True:
-            swaps = self.swaps
-            chunk = self.read(offset, max_bytes, end_offset, at_least_one, may_block)
-            if chunk is None:
-                return None, []
-            aborted = self.producers.aborted
-            found = self.producers.aborted_between(offset, chunk.next_offset) if aborted else []
-            if swaps == self.swaps:  # else batches and transactions may be of different rounds of compaction
-                return chunk, found
-
-    def _look_again(
-        self, segments: tuple[Segment, ...], error: Exception, looks: int, may_block: bool = True
-    ) -> None:
-        """A file was not there, or not as it should be: return if that is because segments are being swapped
-        or dropped just now, so that another look is worth it."""
-        if self.deleted:
-            raise UnknownTopic("read", self.name, "it was deleted") from None
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            raise storage_error("read", self.name, error) from error
-        if looks > LOOKS:
-            raise StorageFailed("read", self.name, "a file of it is missing") from error
-        if segments is self.segments:
-            if not may_block:
-                raise WouldBlock
-            time.sleep(LOOK_SECONDS)
-
-    def _read(
-        self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool, may_block: bool
-    ) -> Chunk | None:
-        if offset >= end_offset:
-            return None
-        segments, bases = self._view
-        if offset < self.start_offset:  # moved since the caller looked
-            self.check_readable(offset)
-        cursor = self._cursors.pop(offset, None)
-        if cursor is not None and cursor[0] is segments:
-            _, number, position = cursor
-            segment = segments[number]
-        else:
-            number = max(bisect_right(bases, offset) - 1, 0)
-            segment = segments[number]
-            position = segment.locate(offset)
-        while True:
-            while position >= segment.size:
-                number += 1
-                if number >= len(segments) or bases[number] >= end_offset:
-                    return None
-                segment, position = segments[number], 0
-            if offset < bases[number]:  # compaction or a crash took what was before
-                offset = bases[number]
-            chunk = segment.read(position, offset, max_bytes, end_offset, at_least_one, may_block)
-            if chunk.data:
-                self._remember(chunk.next_offset, segments, number, chunk.end_position)
-                return chunk
-            if chunk.end_position == position:
-                return None
-            position = chunk.end_position  # behind damage
-
-    def _remember(self, offset: int, segments: tuple[Segment, ...], number: int, position: int) -> None:
-        """The next read of a consumer starts where this one ended: no index is searched then."""
-        cursors = self._cursors
-        if len(cursors) >= REMEMBERED_CURSORS:
-            try:
-                cursors.pop(next(iter(cursors)), None)
-            except (StopIteration, RuntimeError):  # another thread was here first
-                pass
-        cursors[offset] = (segments, number, position)
-
     # -- forgetting ------------------------------------------------------------------------------
 
     def move_start(self, offset: int) -> None:
@@ -559,65 +386,6 @@ class PartitionLog:
         self._add_checkpoint(work)
         self.before_removal = work
         return True
-
-    # -- finding by time --------------------------------------------------------------------------
-
-    def find_time(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record at or after ``timestamp``."""
-        return self._find(lambda: self._find_time(timestamp, end_offset))
-
-    def find_latest_time(self, end_offset: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record that has the latest timestamp."""
-        return self._find(lambda: self._find_latest_time(end_offset))
-
-    def _find(self, look: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-        looks = 0
-        while True:
-            segments = self.segments
-            try:
-                return look()
-            except (Retired, OSError) as error:
-                looks += 1
-                self._look_again(segments, error, looks)
-
-    def _find_time(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
-        segments = self.segments
-        for segment in segments:
-            if segment.base_offset >= end_offset:
-                return None
-            if segment is not segments[-1] and segment.largest_timestamp() < timestamp:
-                continue
-            position, first = segment.position_before(timestamp)
-            for item in segment.scan(position, first):
-                if isinstance(item, Damage) or item.header.max_timestamp < timestamp:
-                    continue
-                if item.header.base_offset >= end_offset:
-                    return None
-                try:
-                    found = find_by_timestamp(item.batch, timestamp, self.start_offset)
-                except InvalidBatch:  # its producer wrote nonsense
-                    continue
-                if found is not None:
-                    return found if found[0] < end_offset else None
-        return None
-
-    def _find_latest_time(self, end_offset: int) -> tuple[int, int] | None:
-        best: Segment | None = None
-        for segment in self.segments:
-            latest = segment.largest_timestamp()
-            if latest >= 0 and (best is None or latest > best.max_timestamp):
-                best = segment
-        if best is None:
-            return None
-        latest, offset = best.max_timestamp, best.max_timestamp_offset
-        position = best.locate(offset)
-        header = best.header_at(position)
-        for item in best.scan(position, header.base_offset if header is not None else offset):
-            if isinstance(item, Damage) or item.header.max_timestamp != latest:
-                continue
-            found = max_timestamp_record(item.batch)
-            return found if found is not None and found[0] < end_offset else None
-        return None
 
 
 def now_ms() -> int:

@@ -4,8 +4,10 @@ Faults of batches, settings and names have their scripts in tests/broker/conform
 Kafka treats in its own way, or that are about what the broker must survive.
 """
 
+import contextlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -311,3 +313,39 @@ def test_a_batch_that_takes_seconds_to_open_is_opened_beside_the_others(server: 
         answer = client.receive("produce", 9)
     assert _produced(answer)["error_code"] == "none"
     run.close()
+
+
+def test_large_requests_that_wait_for_their_turn_are_not_all_taken_into_memory(server: Headwater) -> None:
+    """The first has the connection to itself while it waits; what follows stays with the client."""
+    topic = Run(server.port).topic()
+    process = psutil.Process(server.pid)
+    frame = header("metadata", 4) + bytes(30 * MEGABYTE)
+    before = process.memory_info().rss
+    with WireClient(server.port) as client:
+        client.send(
+            "fetch",
+            4,
+            max_wait=20_000,
+            min_bytes=1,
+            max_bytes=1000,
+            topics=[
+                {
+                    "topic": topic,
+                    "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}],
+                }
+            ],
+        )
+        sender = threading.Thread(target=_send_until_closed, args=(client, frame, 8), daemon=True)
+        sender.start()
+        most = 0
+        for _ in range(20):
+            time.sleep(0.1)
+            most = max(most, process.memory_info().rss - before)
+        assert most < 100 * MEGABYTE, f"{most >> 20} MB"
+    assert_serves(server)
+
+
+def _send_until_closed(client: WireClient, frame: bytes, times: int) -> None:
+    with contextlib.suppress(OSError):
+        for _ in range(times):
+            client.send_bytes(struct.pack(">i", len(frame)) + frame)
