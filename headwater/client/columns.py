@@ -6,7 +6,7 @@ and value are then decoded for all records at once, and keys and values are copi
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,37 @@ HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa
 _Batch = tuple[BatchHeader, int, int]  # the header, and from where to where its records lie in the data
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Protocol):
     """Records of one partition, in order. Offsets and times are numbers; the rest is made when asked for."""
 
+    @property
+    def offsets(self) -> Integers: ...
+
+    @property
+    def timestamps(self) -> Integers:
+        """In milliseconds."""
+
+    @property
+    def timestamp_types(self) -> npt.NDArray[np.int8]: ...
+
+    def __len__(self) -> int: ...
+
+    def keys(self) -> pa.BinaryArray:
+        """The keys, null where there is none."""
+
+    def values(self) -> pa.BinaryArray:
+        """The values, null where there is none."""
+
+    def headers(self) -> pa.ListArray:
+        """The headers of each record, null where it has none, as Spark's connector gives them."""
+
+
+@dataclass(frozen=True)
+class BatchColumns:
+    """The columns of records as they lie in their batches."""
+
     offsets: Integers
-    timestamps: Integers  # milliseconds
+    timestamps: Integers
     timestamp_types: npt.NDArray[np.int8]
     _data: bytes
     _keys: tuple[Integers, Integers]  # starts and lengths; a negative length is a null
@@ -43,15 +68,12 @@ class Columns:
         return len(self.offsets)
 
     def keys(self) -> pa.BinaryArray:
-        """The keys, null where there is none."""
         return _pieces(self._data, *self._keys)
 
     def values(self) -> pa.BinaryArray:
-        """The values, null where there is none."""
         return _pieces(self._data, *self._values)
 
     def headers(self) -> pa.ListArray:
-        """The headers of each record, null where it has none, as Spark's connector gives them."""
         array = np.frombuffer(self._data, np.uint8)
         counts, _ = _varints(array, self._headers)
         if not counts.any():
@@ -63,28 +85,26 @@ class Columns:
         return pa.array(rows, HEADERS)
 
 
-def decode(fetched: Fetched, start: int, end: int) -> tuple[Columns | None, int]:
-    """The committed records of an answer from offset ``start`` up to ``end``, and the offset after them.
+def decode(fetched: Fetched, start: int, end: int) -> Columns | None:
+    """The committed records of an answer from offset ``start`` up to ``end``; None when there are none.
 
-    The offset is ``start`` again when the answer holds no whole batch. Markers, and what transactions wrote
-    that were rolled back, are left out. `CorruptData` when a checksum does not match.
+    Markers, and what transactions wrote that were rolled back, are left out. `CorruptData` when a checksum does
+    not match.
     """
-    raw = bytes(fetched.records)
-    data, batches, following = _open(raw, fetched, start, end)
+    data, batches = _open(bytes(fetched.records), fetched, start, end)
     if not batches:
-        return None, following
+        return None
     columns = _columns(data, batches)
     if columns.offsets[0] < start or columns.offsets[-1] >= end:
         columns = _between(columns, start, end)
-    return (columns if len(columns) else None), min(max(following, start), end)
+    return columns if len(columns) else None
 
 
-def _open(raw: bytes, fetched: Fetched, start: int, end: int) -> tuple[bytes, list[_Batch], int]:
+def _open(raw: bytes, fetched: Fetched, start: int, end: int) -> tuple[bytes, list[_Batch]]:
     """What is wanted of an answer: decompressed data, and the batches in it."""
     batches: list[_Batch] = []
     pieces: list[bytes] | None = None  # unless all batches are uncompressed and can stay where they are
     size = 0
-    following = start
     aborted = sorted(fetched.aborted, key=lambda transaction: transaction[1])
     rolled_back: set[int] = set()
     for position, header in split(raw):
@@ -93,7 +113,6 @@ def _open(raw: bytes, fetched: Fetched, start: int, end: int) -> tuple[bytes, li
             raise CorruptData("read", f"the batch at offset {header.base_offset}", "its checksum is wrong")
         while aborted and aborted[0][1] <= header.last_offset:
             rolled_back.add(aborted.pop(0)[0])
-        following = max(following, header.next_offset)
         if header.is_control:
             if header.producer_id in rolled_back:
                 marker = read_control(raw[position:stop])
@@ -114,7 +133,7 @@ def _open(raw: bytes, fetched: Fetched, start: int, end: int) -> tuple[bytes, li
         pieces.append(unpack(header, memoryview(raw)[position:stop], DECOMPRESSED_LIMIT))
         batches.append((header, size, size + len(pieces[-1])))
         size += len(pieces[-1])
-    return (raw if pieces is None else b"".join(pieces)), batches, following
+    return (raw if pieces is None else b"".join(pieces)), batches
 
 
 def _moved(batches: list[_Batch]) -> list[_Batch]:
@@ -125,7 +144,7 @@ def _moved(batches: list[_Batch]) -> list[_Batch]:
     return moved
 
 
-def _columns(data: bytes, batches: list[_Batch]) -> Columns:
+def _columns(data: bytes, batches: list[_Batch]) -> BatchColumns:
     starts: list[int] = []
     for header, first, last in batches:
         _find_records(data, first, last, header.record_count, starts)
@@ -144,7 +163,7 @@ def _columns(data: bytes, batches: list[_Batch]) -> Columns:
     key_sizes, key_starts = _varints(array, position)
     value_sizes, value_starts = _varints(array, key_starts + np.maximum(key_sizes, 0))
     header_starts = value_starts + np.maximum(value_sizes, 0)
-    return Columns(
+    return BatchColumns(
         offsets, timestamps, kinds, data, (key_starts, key_sizes), (value_starts, value_sizes), header_starts
     )
 
@@ -223,10 +242,10 @@ def _pieces(data: bytes, starts: Integers, sizes: Integers) -> pa.BinaryArray:
     return both.take(wanted)
 
 
-def _between(columns: Columns, start: int, end: int) -> Columns:
+def _between(columns: BatchColumns, start: int, end: int) -> BatchColumns:
     first, last = np.searchsorted(columns.offsets, [start, end])
     cut = slice(int(first), int(last))
-    return Columns(
+    return BatchColumns(
         columns.offsets[cut],
         columns.timestamps[cut],
         columns.timestamp_types[cut],

@@ -33,8 +33,16 @@ from headwater.client.bare_requests import (
     read_offsets,
     request,
 )
+from headwater.client.columns import Columns, decode
 from headwater.client.connection import Connection, addresses
-from headwater.errors import InvalidTopic, NotAllowed, RequestFailed, UnknownTopic, Unreachable
+from headwater.errors import (
+    InvalidTopic,
+    NotAllowed,
+    OffsetOutOfRange,
+    RequestFailed,
+    UnknownTopic,
+    Unreachable,
+)
 
 T = TypeVar("T")
 
@@ -173,18 +181,15 @@ class Fetcher:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def fetch(self, place: Place, offset: int) -> Fetched:
-        """Batches from the one that holds ``offset`` on. Waits a moment when there is nothing.
-
-        The error is 0 or OFFSET_OUT_OF_RANGE.
-        """
+    def _fetch(self, place: Place, offset: int) -> Fetched:
+        """Batches from the one that holds ``offset`` on. The error is 0 or OFFSET_OUT_OF_RANGE."""
         return self._persist("read", _name(place), lambda: self._answer(self._ask(place, offset), place))
 
-    def read(self, place: Place, start: int, end: int) -> Iterator[Fetched]:
-        """What a partition holds from one offset up to another, one answer after the other.
+    def columns(self, place: Place, start: int, end: int) -> Iterator[Columns]:
+        """The committed records from one offset up to another, an answer of the broker at a time.
 
-        The next answer is on its way while its receiver works on the one before. Ends early when an answer's
-        error is OFFSET_OUT_OF_RANGE, which is the last to come then.
+        The next answer is on its way while its receiver works on the one before. `OffsetOutOfRange` when the log
+        does not hold the position that it has come to.
         """
         asked: _Broker | None = None
         position = start
@@ -195,27 +200,28 @@ class Fetcher:
                     fetched = self._answer(asked or self._ask(place, position), place)
                 except _Lost:
                     self._forget()
-                    fetched = self.fetch(place, position)
+                    fetched = self._fetch(place, position)
                 asked = None
+                if fetched.error:
+                    raise OffsetOutOfRange("read", _name(place), f"it does not hold offset {position}")
                 following = next_offset(fetched, position)
-                if following > position:
-                    position, began = following, time.monotonic()
-                elif fetched.error:
-                    position = end
-                elif fetched.stable_end >= end and not fetched.throttled:
-                    return  # what is left was compacted away
-                elif time.monotonic() - began > self.patience:
-                    cause = f"it ends at offset {fetched.stable_end}, and was to reach {end}"
-                    raise Unreachable("read", _name(place), cause, "Read up to the offset where it ends.")
-                else:
+                if following == position:
+                    if fetched.stable_end >= end and not fetched.throttled:
+                        return  # what is left was compacted away
+                    if time.monotonic() - began > self.patience:
+                        cause = f"it ends at offset {fetched.stable_end}, and was to reach {end}"
+                        raise Unreachable("read", _name(place), cause, "Read up to the offset where it ends.")
                     time.sleep(0.05)
                     continue
-                if position < end:
+                if following < end:
                     try:
-                        asked = self._ask(place, position)
+                        asked = self._ask(place, following)
                     except _Lost:
                         self._forget()
-                yield fetched
+                found = decode(fetched, position, end)
+                if found is not None:
+                    yield found
+                position, began = following, time.monotonic()
         finally:
             if asked is not None:  # nobody waits for this answer any more
                 self.close()
@@ -239,48 +245,51 @@ class Fetcher:
         assert fetched is not None
         return fetched
 
-    def await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, Fetched]:
-        """Returns when one of the positions has a record to give, or after ``seconds``; where each stands.
+    def await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, int | None]:
+        """Returns when one of the positions has a record to give, or after ``seconds``.
 
-        The error of each is 0 or OFFSET_OUT_OF_RANGE. Records are not given: `read` does.
+        What comes is where each partition ends for a read_committed reader, of those that said so: None when it
+        does not hold the position.
         """
         subject = ", ".join(sorted({topic for topic, _ in positions}))
         return self._persist("read", subject, lambda: self._await_records(positions, seconds))
 
-    def _await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, Fetched]:
-        led = self._led(positions)
-        asked: dict[socket.socket, _Broker] = {}
-        found: dict[Place, Fetched] = {}
-        several = len(led) > 1
-        for address, places in led.items():
+    def _await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, int | None]:
+        asked: dict[socket.socket, tuple[tuple[str, int], _Broker]] = {}
+        for address, places in self._led(positions).items():
             broker = self._broker(address)
             body = fetch_body(
                 {place: positions[place] for place in places},
                 wait_ms=round(seconds * 1000), min_bytes=1, max_bytes=1, partition_bytes=1,
             )  # fmt: skip
             broker.send(FETCH, body)
-            asked[broker.socket] = broker
-        if several:
-            # A broker answers its requests in order, so that those without news would be waited for in vain.
-            with selectors.DefaultSelector() as selector:
-                for each in asked:
-                    selector.register(each, selectors.EVENT_READ)
-                first = [asked[key.fileobj] for key, _ in selector.select(seconds + ANSWER_SECONDS)]  # type: ignore[index]
-        else:
-            first = list(asked.values())
+            asked[broker.socket] = (address, broker)
+        found: dict[Place, int | None] = {}
         try:
-            for broker in first:
+            for connection in self._first_to_answer(list(asked), seconds):
+                _, broker = asked.pop(connection)
                 error, answered = read_fetch(broker.receive())
                 for place, fetched in answered.items():
                     if error or fetched.error != OFFSET_OUT_OF_RANGE:
                         _check(error or fetched.error, "read", place)
-                    found[place] = fetched._replace(records=memoryview(b""))
+                    found[place] = None if fetched.error else fetched.stable_end
         finally:
-            for address in led if several else ():
-                unanswered = self._brokers.get(address)
-                if unanswered is not None and unanswered not in first:
-                    self._drop(address)
+            for (
+                address,
+                _,
+            ) in asked.values():  # a broker answers in order: those without news are not waited for
+                self._drop(address)
         return found
+
+    @staticmethod
+    def _first_to_answer(connections: list[socket.socket], seconds: float) -> list[socket.socket]:
+        if len(connections) == 1:
+            return connections
+        with selectors.DefaultSelector() as selector:
+            for each in connections:
+                selector.register(each, selectors.EVENT_READ)
+            ready = selector.select(seconds + ANSWER_SECONDS)
+            return [key.fileobj for key, _ in ready if isinstance(key.fileobj, socket.socket)]
 
     # -- brokers and leaders -----------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.client.bare_requests import EARLIEST, LATEST
-from headwater.client.fetcher import OFFSET_OUT_OF_RANGE
 from headwater.streams.sources.json_values import JsonDecoder
 from headwater.streams.sources.positions import Place, Range, admitted, flat, nested, ranges
 from headwater.streams.sources.reading import fetcher_of, log_shrunk, read_range, records_missed
@@ -130,8 +129,8 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = fetcher.offsets(new, EARLIEST) if new else {}
         positions = {place: begin.get(place, first.get(place, 0)) for place in self._places}
         found = fetcher.await_records(positions, self.topic_read.wait_seconds)
-        outside = [place for place, state in found.items() if state.error == OFFSET_OUT_OF_RANGE]
-        latest = {place: state.stable_end for place, state in found.items() if place not in outside}
+        outside = [place for place, end in found.items() if end is None]
+        latest = {place: end for place, end in found.items() if end is not None}
         silent = [place for place in self._places if place not in latest]
         if silent:
             latest |= fetcher.offsets(silent, LATEST)

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.client.bare_requests import EARLIEST, LATEST
-from headwater.client.columns import Columns, decode
+from headwater.client.columns import Columns
 from headwater.client.connection import Connection
-from headwater.client.fetcher import OFFSET_OUT_OF_RANGE, Fetcher
-from headwater.errors import RecordsMissed
+from headwater.client.fetcher import Fetcher
+from headwater.client.secured_fetcher import SecuredFetcher, is_secured
+from headwater.errors import OffsetOutOfRange, RecordsMissed
 from headwater.streams.sources.json_values import JsonDecoder
 from headwater.streams.sources.positions import Range
 from headwater.streams.sources.topic_read import HEADERS, TopicRead
@@ -18,14 +19,15 @@ from headwater.streams.sources.topic_read import HEADERS, TopicRead
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
-def fetcher_of(read: TopicRead) -> Fetcher:
+def fetcher_of(read: TopicRead) -> Fetcher | SecuredFetcher:
     """The process's fetcher for these brokers. Python workers outlive batches, so do their connections."""
     return _fetcher(read.bootstrap, tuple(sorted(read.properties.items())))
 
 
 @cache
-def _fetcher(bootstrap: str, properties: tuple[tuple[str, str], ...]) -> Fetcher:
-    return Fetcher(Connection(bootstrap, dict(properties)))
+def _fetcher(bootstrap: str, properties: tuple[tuple[str, str], ...]) -> Fetcher | SecuredFetcher:
+    connection = Connection(bootstrap, dict(properties))
+    return SecuredFetcher(connection) if is_secured(connection) else Fetcher(connection)
 
 
 def read_range(
@@ -43,18 +45,16 @@ def _committed(read: TopicRead, wanted: Range) -> Iterator[Columns]:
     fetcher = fetcher_of(read)
     place, position = (wanted.topic, wanted.partition), wanted.start
     while position < wanted.end:
-        for fetched in fetcher.read(place, position, wanted.end):
-            if fetched.error == OFFSET_OUT_OF_RANGE:
-                break
-            columns, position = decode(fetched, position, wanted.end)
-            if columns is not None:
+        try:
+            for columns in fetcher.columns(place, position, wanted.end):
                 yield columns
-        else:
+                position = int(columns.offsets[-1]) + 1
             return
-        position = _after_gap(read, fetcher, wanted, position)
+        except OffsetOutOfRange:
+            position = _after_gap(read, fetcher, wanted, position)
 
 
-def _after_gap(read: TopicRead, fetcher: Fetcher, wanted: Range, position: int) -> int:
+def _after_gap(read: TopicRead, fetcher: Fetcher | SecuredFetcher, wanted: Range, position: int) -> int:
     """Where to go on after the log said that it does not hold the position."""
     place = (wanted.topic, wanted.partition)
     earliest = fetcher.offsets([place], EARLIEST)[place]
