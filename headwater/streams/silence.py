@@ -20,7 +20,9 @@ class InputState:
 
     lateness: int
     idle: int
-    newest: int | None  # the highest event time that the query has read, ticks included; None before any
+    # The highest event time, ticks included, that the query has read since it was started; None before any. A
+    # started query begins without: Spark keeps the watermark, and forgets what each input had contributed.
+    newest: int | None
     heard: float  # wall clock of its last record, or of the query's start
     behind: bool = False  # whether the log has records that the query has yet to read
 
