@@ -277,3 +277,24 @@ def test_json(source: Source, writer: TopicWriter, topic: str) -> None:
         assert [row.value and row.value.n for row in rows] == [1, None, None, None, None]
         assert rows[0].value.at is not None
         assert [row.value is None for row in rows] == [False, True, True, True, False]
+
+
+# -- following ---------------------------------------------------------------------------------------
+
+
+def test_a_record_wakes_an_idle_query_which_stops_at_once(
+    source: Source, writer: TopicWriter, topic: str
+) -> None:
+    writer.create(topic)
+    writer.write(topic, [b"first"])
+    query = source.start(source.read(topic, wait_seconds=20.0))
+    source.await_rows(lambda rows: len(rows) == 1)
+    time.sleep(1.0)  # it waits for a record now
+    began = time.monotonic()
+    writer.write(topic, [b"second"])
+    source.await_rows(lambda rows: len(rows) == 2)
+    assert time.monotonic() - began < 15, "it slept over the record"
+    time.sleep(1.0)
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < 10, "it waited for a record before it stopped"
