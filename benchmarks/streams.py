@@ -59,7 +59,9 @@ class Measured:
     trouble: list[str] = field(default_factory=list)
 
 
-def measure(plan: Plan, systems: Sequence[System], laboratory: Laboratory) -> list[Measured]:
+def measure(
+    plan: Plan, systems: Sequence[System], workloads: Sequence[Workload], laboratory: Laboratory
+) -> list[Measured]:
     """All runs, the systems taking turns."""
     all_measured = []
     for system in systems:
@@ -72,7 +74,7 @@ def measure(plan: Plan, systems: Sequence[System], laboratory: Laboratory) -> li
             measured.trouble.append(f"does not install here: {error}")
     usable = [one for one in all_measured if not one.trouble]
     for number in range(plan.rounds):
-        for workload in WORKLOADS:
+        for workload in workloads:
             for one in usable if number % 2 == 0 else reversed(usable):
                 if workload in one.system.measures_throughput:
                     _speed(plan, one, workload, laboratory)
@@ -115,10 +117,12 @@ def _trouble(measured: Measured, what: str) -> None:
     _say(f"  {what}")
 
 
-def report(plan: Plan, all_measured: Sequence[Measured], lines: Iterable[str]) -> str:
+def report(
+    plan: Plan, all_measured: Sequence[Measured], workloads: Sequence[Workload], lines: Iterable[str]
+) -> str:
     """The tables, as they are printed and kept."""
     parts = [*(f"- {line}" for line in lines), "", NOTES.format(seconds=plan.seconds, rate=RATE)]
-    for workload in WORKLOADS:
+    for workload in workloads:
         parts += [f"### {TITLES[workload].capitalize()}", "", markdown(_rows(workload, all_measured)), ""]
     parts.append("Settings that are not the defaults:\n")
     parts += [
@@ -207,6 +211,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a fifth of the events, one round")
     parser.add_argument("--only", default="", help="systems whose names hold one of these words, by commas")
+    parser.add_argument("--workload", choices=WORKLOADS, help="one of the two")
     parser.add_argument("--write", type=Path, help="keep the tables in this file")
     parser.add_argument("--directory", type=Path, help="where the data lies while it runs, up to 10 GB")
     options = parser.parse_args()
@@ -214,6 +219,7 @@ def main() -> None:
     plan = QUICK if options.quick else FULL
     chosen = [word.lower() for word in options.only.split(",")]
     systems = [one for one in (*OURS, *PEERS) if any(word in one.name.lower() for word in chosen)]
+    workloads = [options.workload] if options.workload else WORKLOADS
     with tempfile.TemporaryDirectory(prefix="bench-streams-", dir=options.directory) as name:
         directory = Path(name)
         lines = machine.description(directory)
@@ -221,8 +227,8 @@ def main() -> None:
             f"load of the machine before the run: {machine.load_average():.1f}; rounds: {plan.rounds}"
         )
         with Headwater(data=directory / "log") as broker:
-            all_measured = measure(plan, systems, Laboratory(broker.bootstrap, directory))
-    text = report(plan, all_measured, lines)
+            all_measured = measure(plan, systems, workloads, Laboratory(broker.bootstrap, directory))
+    text = report(plan, all_measured, workloads, lines)
     print(text)
     if options.write:
         keep_section(options.write, SECTION, text)

@@ -4,18 +4,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from benchmarks.peers.systems import Job, System
-from benchmarks.streams_events import WORDS_IN_EVENT, Workload, row_name
+from benchmarks.streams_events import WINDOW_MS, WORDS_IN_EVENT, Workload, row_name
 from benchmarks.streams_processes import Command
 from benchmarks.streams_results import Decode, Mark, Result, Row, TopicResult
 from headwater.errors import HeadwaterError
-from headwater.views import Progress, ViewStore, Where, open_store
+from headwater.views import Filter, Progress, ViewStore, Where, open_store
 
 _APPLICATION = Path(__file__).with_name("streams_app.py")
 _VIEW = "result"
@@ -68,6 +68,8 @@ class ViewResult(Result):
         self.job = job
         self._address = f"sqlite:///{(job.directory / 'data' / 'views.db').absolute()}"
         self._store: ViewStore | None = None
+        self._next_word = 0  # the first event whose word has not been seen
+        self._open_windows: Filter | None = None
 
     def mark(self) -> Mark:
         progress = self._progress()
@@ -87,36 +89,43 @@ class ViewResult(Result):
 
     def follow(self, until: threading.Event) -> Iterator[tuple[int, Row]]:
         known: int | None = None
-        first = 0  # the first event that has not been seen
+        look = self._new_words if self.job.workload == "words" else self._new_windows
         while not until.wait(_LOOK_SECONDS):
             progress = self._progress()
-            if progress is None or progress.batch == known:
-                continue
-            known = progress.batch
-            asked = -1
-            while asked < first:  # again as long as there is more than was asked for
-                asked = first
-                found = self._new_rows(first)
-                seen = time.monotonic_ns()
-                for row in found:
-                    yield seen, row
-                if self.job.workload == "words":
-                    numbers = {int(row.name[1:]) for row in found}
-                    while first in numbers:
-                        first += 1
+            if progress is not None and progress.batch != known:
+                known = progress.batch
+                yield from look()
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
 
-    def _new_rows(self, first: int) -> list[Row]:
-        """What a reader would ask for who waits for these events."""
+    def _new_words(self) -> Iterator[tuple[int, Row]]:
+        """What a reader would ask for who waits for these events: by key, the next ones that are missing."""
+        asked = -1
+        while asked < self._next_word:  # again as long as there is more than was asked for
+            asked = self._next_word
+            words = [f"n{number}" for number in range(asked, asked + _AHEAD)]
+            found = self._read(Where("word", "in", words))
+            yield from found
+            numbers = {int(row.name[1:]) for _, row in found}
+            while self._next_word in numbers:
+                self._next_word += 1
+
+    def _new_windows(self) -> Iterator[tuple[int, Row]]:
+        """The windows that are open: the newest one seen, the one before it, and what is new."""
+        found = self._read(self._open_windows)
+        yield from found
+        if found:
+            newest = max(int(row.name.partition("@")[2]) for _, row in found)
+            start = datetime.fromtimestamp((newest - WINDOW_MS) / 1000, UTC)
+            self._open_windows = Where("window.start", ">=", start)
+
+    def _read(self, where: Filter | None) -> list[tuple[int, Row]]:
         assert self._store is not None
-        if self.job.workload == "words":
-            where = Where("word", "in", [f"n{number}" for number in range(first, first + _AHEAD)])
-        else:
-            where = Where("window.start", ">=", datetime.now(UTC) - timedelta(seconds=30))
-        return [_row(self.job.workload, row) for row in self._store.rows(_VIEW, where=where)]
+        rows = [_row(self.job.workload, row) for row in self._store.rows(_VIEW, where=where)]
+        seen = time.monotonic_ns()
+        return [(seen, row) for row in rows]
 
     def _progress(self) -> Progress | None:
         """None until the view is there, which takes as long as Spark takes to start."""
