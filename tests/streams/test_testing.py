@@ -73,6 +73,38 @@ def test_what_comes_behind_the_watermark_is_late_and_does_not_count() -> None:
     assert rows.watermark == testing.at("2026-01-01 10:00:15")
 
 
+def test_a_row_is_late_when_nothing_of_it_counts() -> None:
+    """Windows that overlap: a row may be late for one and count in the next. Gaps: it may be in none at all."""
+
+    def overlapping(clicks: DataFrame) -> DataFrame:
+        return clicks.groupBy(hw.hopping("at", "10 seconds", every="5 seconds")).count()
+
+    def with_gaps(clicks: DataFrame) -> DataFrame:
+        return clicks.groupBy(hw.hopping("at", "5 seconds", every="10 seconds")).count()
+
+    clicks = [[click(30)], [click(4), click(11), click(17), click(19)]]  # the watermark is at :20
+    late = [("clicks", click(4)), ("clicks", click(11))]
+    assert testing.run(overlapping, app=app, clicks=clicks).late == late
+    gaps = testing.run(with_gaps, app=app, clicks=clicks)
+    assert gaps.late == late, "what lies in a gap is not late"
+
+
+def test_a_join_has_late_rows_of_both_sides() -> None:
+    def joined(lefts: DataFrame, rights: DataFrame) -> DataFrame:
+        return hw.join(lefts.where("page <> '/no'"), rights, on="user", within="5 seconds").select("user")
+
+    schema = "page string, user long, at timestamp"
+    lefts = [[click(30)], [click(20), click(21), click(1, "/no")]]
+    rights = [[click(40)], [click(3, user=2), click(31)]]
+    both = {
+        name: testing.Rows(rows, schema=schema, time="at", lateness="10 seconds")
+        for name, rows in (("lefts", lefts), ("rights", rights))
+    }
+    result = testing.run(joined, **both)
+    assert result.late == [("lefts", click(20)), ("rights", click(3, user=2))]
+    assert len(result) == 1  # of :30 and :31
+
+
 def test_a_final_view_shows_windows_that_are_closed() -> None:
     rows = testing.run(closed_by_page, clicks=[[click(1), click(2)], [click(25)]])
     assert rows == [{"window": window(0, 10), "page": "/", "count": 2}]
