@@ -292,11 +292,9 @@ def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Ite
     try:
         for (topic, partition), offsets in sorted(by_partition.items()):
             consumer.assign([TopicPartition(topic, partition, min(offsets))])
-            last, ended = max(offsets), False
-            while not ended:
-                came = consumer.consume(1000, FETCH_SECONDS)
-                ended = not came
-                for message in came:
+            last, ended, until = max(offsets), False, time.monotonic() + FETCH_SECONDS
+            while not ended and time.monotonic() < until:
+                for message in consumer.consume(1000, 0.2):
                     offset: int | None = message.offset()
                     if message.error() is not None or offset is None or offset > last:
                         ended = True

@@ -1,5 +1,6 @@
 """From declarations to DataFrames: every function is called, and what it gives is checked, before a start."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ def plan(
 
     `open_stream` gives the DataFrame of a stream; it is told whether the query is to run in real time.
     """
+    # One frame a stream: queries that compute several outputs read it once.
+    opened = functools.cache(open_stream)
     streams: dict[str, Stream] = {}
     view_schemas: dict[str, StructType] = {}
     pipelines: list[Pipeline] = []
@@ -78,12 +81,12 @@ def plan(
         realtime = isinstance(node, Topic) and node.realtime
         read = tuple(streams[name] for name in node.inputs)
         with windows_used() as windows:
-            frame = _call(node, {stream.name: open_stream(stream, realtime) for stream in read})
+            frame = _call(node, {stream.name: opened(stream, realtime) for stream in read})
         frame = prepared(frame)
         _check_columns(node, frame.schema)
         mode = _mode(node, frame)
         pipelines.append(
-            Pipeline(node, frame, mode, read, tuple(windows), fingerprint(frame, node.version, _extra(node)))
+            Pipeline(node, frame, mode, read, tuple(windows), fingerprint(frame, node.version, _extra(node, read)))
         )
         if isinstance(node, View):
             view_schemas[node.name] = frame.schema
@@ -173,8 +176,10 @@ def _plan_recomputed(
     return Recomputed(node, node.inputs, frame.schema, fingerprint(frame, node.version, _extra(node)))
 
 
-def _extra(node: Output) -> object:
-    return [node.kind, *(node.key if not isinstance(node, Files) else node.partition_by)]
+def _extra(node: Output, read: tuple[Stream, ...] = ()) -> object:
+    """What belongs to a definition and is not in the plan."""
+    key = node.partition_by if isinstance(node, Files) else node.key
+    return [node.kind, *key, *((stream.topic, stream.format.name, stream.schema) for stream in read)]
 
 
 def _as_stream(node: Topic, schema: StructType, read: tuple[Stream, ...]) -> Stream:

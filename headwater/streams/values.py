@@ -75,7 +75,7 @@ def decoder(kind: Format) -> Callable[[bytes], Any]:
 
 
 def _by_function(raw: DataFrame, schema: StructType, function: Callable[[bytes], Any]) -> DataFrame:
-    @arrow_udf("text string, problem string")
+    @arrow_udf("text string, problem string")  # type: ignore[call-overload, untyped-decorator]
     def as_json(values: pa.Array) -> pa.Array:
         return texts(values, function)
 

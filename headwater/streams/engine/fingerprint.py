@@ -14,16 +14,32 @@ _INVENTED = re.compile(
     r"#\d+L?"  # ids of columns
     r"|\bplan_id=\d+"
     r"|@[0-9a-f]{4,16}\b"  # identities of objects
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
 )
+_NODE = re.compile(r"[^A-Za-z]*")
 
 
 def normalised(plan: str) -> str:
-    """A plan's text without what changes from run to run.
+    """A plan's text without what changes from run to run, and without how a stream is read.
 
-    >>> normalised("Project [page#12, at#7L]\\n+- Source@1f2e3d")
-    'Project [page, at]\\n+- Source'
+    >>> print(normalised("Project [page#12]\\n+- CollectMetrics headwater.dead.clicks, [x], 7\\n   +- Source@1f2e3d"))
+    Project [page]
+    +- stream clicks
     """
-    return _INVENTED.sub("", plan)
+    lines = []
+    inside: int | None = None  # the depth of a stream whose reading is left out
+    for line in plan.splitlines():
+        match = _NODE.match(line)
+        depth = match.end() if match else 0
+        if inside is not None and depth > inside:
+            continue
+        inside = None
+        found = re.search(r"CollectMetrics headwater\.dead\.(\w+)", line)
+        if found:
+            inside = depth
+            line = f"{line[:depth].rstrip('~')}stream {found[1]}"
+        lines.append(_INVENTED.sub("", line))
+    return "\n".join(lines)
 
 
 def fingerprint(frame: DataFrame, version: int, extra: object = None) -> str:

@@ -49,7 +49,7 @@ class Meter:
     def take(self, progress: Mapping[str, Any]) -> None:
         """Counts a batch."""
         status, phases = self.status, progress.get("durationMs", {})
-        rows = int(progress.get("numInputRows", 0))
+        rows = rows_read(progress)
         if "addBatch" in phases:
             status.batches += 1
             status.batch = progress["batchId"]
@@ -62,12 +62,9 @@ class Meter:
         status.state_rows = sum(int(each.get("numRowsTotal", 0)) for each in operators)
         status.state_bytes = sum(int(each.get("memoryUsedBytes", 0)) for each in operators)
         for source in progress.get("sources", []):
-            end = source.get("endOffset")
-            end = json.loads(end) if isinstance(end, str) else end
-            if isinstance(end, dict):
-                for topic, partitions in end.items():
-                    known = status.offsets.setdefault(topic, {})
-                    known.update({int(number): int(offset) for number, offset in partitions.items()})
+            for topic, partitions in _offsets(source.get("endOffset")).items():
+                known = status.offsets.setdefault(topic, {})
+                known.update({int(number): int(offset) for number, offset in partitions.items()})
 
     def refresh(self) -> None:
         """Lets the rate fall when nothing comes."""
@@ -75,6 +72,25 @@ class Meter:
         while self._recent and now - self._recent[0][0] > RATE_SECONDS:
             self._recent.popleft()
         self.status.rate = round(sum(rows for _, rows in self._recent) / RATE_SECONDS, 1)
+
+
+def rows_read(progress: Mapping[str, Any]) -> int:
+    """How many records of the log a batch covers. (Spark counts a source anew for each branch that reads it.)
+
+    >>> rows_read({"sources": [{"startOffset": {"t": {"0": 5}}, "endOffset": {"t": {"0": 9, "1": 2}}}]})
+    6
+    """
+    rows = 0
+    for source in progress.get("sources", []):
+        start, end = (_offsets(source.get(key)) for key in ("startOffset", "endOffset"))
+        for topic, partitions in end.items():
+            rows += sum(at - start.get(topic, {}).get(number, 0) for number, at in partitions.items())
+    return rows
+
+
+def _offsets(found: Any) -> dict[str, dict[str, int]]:
+    found = json.loads(found) if isinstance(found, str) else found
+    return found if isinstance(found, dict) else {}
 
 
 def dropped_by_watermark(progress: Mapping[str, Any]) -> int:

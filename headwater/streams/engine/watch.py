@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -56,13 +57,15 @@ class Watch:
     def end(self, seconds: float = 60.0) -> None:
         """Stops the query. A batch that is under way is left, and repeated at the next start."""
         self._stop.set()
-        query = self.query
-        if query is not None:
-            try:
-                query.stop()
-            except (PySparkException, OSError, RuntimeError) as error:
-                logger.warning("cannot stop %s: %s", self.name, error)
+        if self.query is not None:
+            self._stop_query(self.query)
         self._thread.join(seconds)
+
+    def _stop_query(self, query: StreamingQuery) -> None:
+        try:
+            query.stop()
+        except (PySparkException, OSError, RuntimeError, Py4JError) as error:
+            logger.warning("cannot stop %s: %s", self.name, first_line(error))
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
@@ -71,6 +74,9 @@ class Watch:
             self._cause = None
             try:
                 self.query = self._start()
+                if self._stop.is_set():  # while it started
+                    self._stop_query(self.query)
+                    break
                 self.state = "running"
                 self.query.awaitTermination()
                 failure: BaseException | None = self._cause

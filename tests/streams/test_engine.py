@@ -1,0 +1,345 @@
+"""Applications from topics to views and topics: what comes out, after restarts, and what is set aside."""
+
+import json
+import random
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater.errors import ApplicationInvalid, ViewChanged
+from tests.streams.conftest import Bench, settle, wait_for
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = "id long, k string, v double, at timestamp"
+
+
+def events(count: int, seed: int = 1, first: int = 0) -> list[dict[str, Any]]:
+    """Events a second apart, out of order by up to five seconds."""
+    chance = random.Random(seed)
+    made = [
+        {
+            "id": number,
+            "k": f"k{chance.randrange(5)}",
+            "v": float(chance.randrange(1000)),
+            "at": (START + timedelta(seconds=number)).isoformat(),
+        }
+        for number in range(first, first + count)
+    ]
+    return sorted(
+        made, key=lambda event: datetime.fromisoformat(event["at"]).timestamp() + chance.uniform(0, 5)
+    )
+
+
+def statistics(rows: list[dict[str, Any]], seconds: int = 10) -> set[tuple[Any, ...]]:
+    """Tumbling windows by key, computed by DuckDB."""
+    connection = duckdb.connect()
+    connection.execute("create table events (id bigint, k varchar, v double, at timestamptz)")
+    connection.executemany(
+        "insert into events values (?, ?, ?, ?)", [(row["id"], row["k"], row["v"], row["at"]) for row in rows]
+    )
+    found = connection.execute(
+        f"select epoch(time_bucket(interval '{seconds} seconds', at)), k, min(v), max(v), count(*) "
+        "from events group by all"
+    ).fetchall()
+    return {(int(start), k, low, high, n) for start, k, low, high, n in found}
+
+
+def app_with_views(name: str = "bench") -> hw.App:
+    app = hw.App(name)
+    app.stream("events", SCHEMA, time="at", lateness="10 seconds")
+
+    @app.view(key=["window", "k"])
+    def stats(events: DataFrame) -> DataFrame:
+        grouped = events.groupBy(hw.tumbling("at", "10 seconds"), "k")
+        return grouped.agg(F.min("v").alias("low"), F.max("v").alias("high"), F.count("*").alias("n"))
+
+    @app.view(key="k")
+    def totals(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("sum"))
+
+    @app.view(key="rank")
+    def ranking(totals: DataFrame) -> DataFrame:
+        from pyspark.sql import Window
+
+        ranked = totals.withColumn("rank", F.row_number().over(Window.orderBy(F.desc("sum"), "k")))
+        return ranked.where("rank <= 3").select("rank", "k", "sum")
+
+    @app.topic("large", key="k")
+    def large(events: DataFrame) -> DataFrame:
+        return events.where("v >= 500")
+
+    return app
+
+
+def shown(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    return {
+        (int(row["window"]["start"].timestamp()), row["k"], row["low"], row["high"], row["n"]) for row in rows
+    }
+
+
+def test_views_and_topics_equal_a_recompute_over_restarts(bench: Bench) -> None:
+    sent: list[dict[str, Any]] = []
+    for part in range(3):
+        with bench.running(app_with_views()) as engine:
+            # A batch under way when the engine stops is repeated by the next one.
+            for _ in range(3):
+                more = events(300, seed=part, first=len(sent))
+                bench.send("events", more)
+                sent += more
+                time.sleep(0.3)
+            if part < 2:
+                continue
+            settle(engine)
+            end = {"0": len(sent)}
+            wait_for(lambda: engine.store.progress("ranking").offsets.get("events") == end)  # noqa: B023
+            assert shown(engine.store.rows("stats")) == statistics(sent)
+            totals = Counter(event["k"] for event in sent)
+            assert {row["k"]: row["n"] for row in engine.store.rows("totals")} == dict(totals)
+            sums = {k: sum(event["v"] for event in sent if event["k"] == k) for k in totals}
+            best = sorted(sums, key=lambda k: (-sums[k], k))[:3]
+            assert [row["k"] for row in engine.store.rows("ranking", order=["rank"])] == best
+            assert engine.store.progress("stats").offsets == {"events": {"0": len(sent)}}
+    large = [event["id"] for event in sent if event["v"] >= 500]
+    assert sorted(value["id"] for value in bench.values("large")) == sorted(large)
+    assert len(bench.folded("bench.stats")) == len(statistics(sent))
+    assert {json.loads(key)["k"]: row["n"] for key, row in bench.folded("bench.totals").items()} == dict(
+        totals
+    )
+
+
+def test_views_of_one_stream_share_a_query(bench: Bench) -> None:
+    app = app_with_views()
+    with bench.running(app) as engine:
+        assert sorted(engine._queries) == ["large.1", "stats.1+totals.1"]
+
+
+def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> None:
+    app = hw.App("bench")
+    app.stream("events", SCHEMA, time="at")
+
+    @app.view(key="k")
+    def totals(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").count()
+
+    bad: list[dict[str, Any] | bytes] = [
+        b"not json",
+        {"id": "x", "k": "a", "v": 1.0, "at": START.isoformat()},
+    ]
+    bad.append({"id": 1, "k": "a"})
+    good = events(20)
+    with bench.running(app) as engine:
+        bench.send("events", [*good[:10], *bad, None, *good[10:]])
+        settle(engine)
+        wait_for(lambda: len(bench.messages("events.dead")) == 3)
+        wait_for(lambda: engine.status["totals"].dead == 3)
+        assert sum(row["count"] for row in engine.store.rows("totals")) == 20
+    dead = bench.messages("events.dead")
+    assert dead[0].value() == b"not json"
+    headers = [dict(message.headers() or []) for message in dead]
+    assert [header["headwater.offset"] for header in headers] == [b"10", b"11", b"12"]
+    assert {header["headwater.topic"] for header in headers} == {b"events"}
+    assert "'at' is missing" in headers[2]["headwater.reason"].decode()
+    # A restart looks at nothing twice.
+    with bench.running(app) as engine:
+        bench.send("events", [b"bad again"])
+        wait_for(lambda: len(bench.messages("events.dead")) == 4)
+
+
+def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> None:
+    app = app_with_views()
+    with bench.running(app) as engine:
+        bench.send("events", events(100))
+        settle(engine)
+        open_window = {"id": 1000, "k": "open", "v": 1.0, "at": (START + timedelta(seconds=85)).isoformat()}
+        too_late = {"id": 1001, "k": "late", "v": 1.0, "at": START.isoformat()}
+        # The watermark of a batch counts for the ones after it.
+        bench.send("events", events(1, first=101))
+        settle(engine)
+        bench.send("events", [open_window, too_late])
+        settle(engine)
+        wait_for(lambda: engine.status["stats"].late == 1)
+        keys = {row["k"] for row in engine.store.rows("stats")}
+        assert "open" in keys and "late" not in keys
+        assert "late" in {row["k"] for row in engine.store.rows("totals")}
+    late = bench.messages("stats.late")
+    assert [json.loads(message.value())["id"] for message in late] == [1001]
+    assert b"behind the watermark" in dict(late[0].headers() or [])["headwater.reason"]
+
+
+def versioned(version: int, factor: int) -> hw.App:
+    app = hw.App("bench")
+    app.stream("events", SCHEMA)
+
+    @app.view(key="k", version=version)
+    def scaled(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").agg((F.sum("v") * factor).alias("total"))
+
+    return app
+
+
+def test_a_new_version_is_built_beside_the_old_one_and_takes_over(bench: Bench) -> None:
+    sent = events(200)
+    with bench.running(versioned(1, 1)) as engine:
+        bench.send("events", sent)
+        settle(engine)
+    with pytest.raises(ViewChanged, match="version=2"), bench.running(versioned(1, 2)):
+        pass
+    with bench.running(versioned(2, 2)) as engine:
+        wait_for(lambda: [info.serving for info in engine.store.views()] == [2])
+        settle(engine)
+        expected = {k: 2 * sum(e["v"] for e in sent if e["k"] == k) for k in {e["k"] for e in sent}}
+        assert {row["k"]: row["total"] for row in engine.store.rows("scaled")} == expected
+        assert [version.version for version in engine.store.views()[0].versions] == [2]
+    assert {
+        json.loads(key)["k"]: row["total"] for key, row in bench.folded("bench.scaled").items()
+    } == expected
+
+
+def test_a_replay_builds_the_view_again(bench: Bench) -> None:
+    from headwater.streams.engine.replays import Replays
+
+    with bench.running(versioned(1, 1)) as engine:
+        bench.send("events", events(50))
+        settle(engine)
+        before = engine.store.rows("scaled")
+        Replays(bench.data).ask("scaled", "earliest")
+        wait_for(lambda: engine.store.views()[0].serving == 2)
+        settle(engine)
+        assert engine.store.rows("scaled") == before
+        bench.send("events", events(50, first=50))
+        settle(engine)
+        assert sum(row["total"] for row in engine.store.rows("scaled")) > sum(row["total"] for row in before)
+
+
+def test_a_lost_checkpoint_builds_the_view_again(bench: Bench) -> None:
+    import shutil
+
+    with bench.running(versioned(1, 1)) as engine:
+        for part in range(2):
+            bench.send("events", events(50, first=50 * part))
+            settle(engine)
+        rows = engine.store.rows("scaled")
+    shutil.rmtree(bench.data / "checkpoints")
+    with bench.running(versioned(1, 1)) as engine:
+        wait_for(lambda: engine.store.views()[0].serving == 2)
+        settle(engine)
+        assert engine.store.rows("scaled") == rows
+
+
+def test_a_view_that_is_changed_lets_the_others_of_its_query_go_on_in_a_new_one(bench: Bench) -> None:
+    def app(version: int) -> hw.App:
+        made = hw.App("bench")
+        made.stream("events", SCHEMA)
+
+        @made.view(key="k")
+        def counts(events: DataFrame) -> DataFrame:
+            return events.groupBy("k").count()
+
+        @made.view(key="k", version=version)
+        def sums(events: DataFrame) -> DataFrame:
+            return events.groupBy("k").agg((F.sum("v") * version).alias("sum"))
+
+        return made
+
+    sent = events(100)
+    with bench.running(app(1)) as engine:
+        assert list(engine._queries) == ["counts.1+sums.1"]
+        bench.send("events", sent)
+        settle(engine)
+    with bench.running(app(2)) as engine:
+        assert list(engine._queries) == ["counts.2+sums.2"]
+        wait_for(lambda: all(info.serving == 2 for info in engine.store.views()))
+        settle(engine)
+        assert {row["k"]: row["count"] for row in engine.store.rows("counts")} == Counter(
+            e["k"] for e in sent
+        )
+
+
+def test_files_hold_every_row_once(bench: Bench, tmp_path: Path) -> None:
+    app = hw.App("bench")
+    app.stream("events", SCHEMA)
+
+    @app.files(str(tmp_path / "warehouse"), partition_by="k")
+    def archive(events: DataFrame) -> DataFrame:
+        return events
+
+    for part in range(2):
+        with bench.running(app) as engine:
+            bench.send("events", events(100, first=100 * part))
+            settle(engine)
+    found = duckdb.sql(
+        f"select id, k from read_parquet('{tmp_path}/warehouse/**/*.parquet', hive_partitioning=true)"
+    )
+    assert sorted(row[0] for row in found.fetchall()) == list(range(200))
+
+
+def test_a_topic_of_the_application_is_read_further_down(bench: Bench) -> None:
+    app = hw.App("bench")
+    app.stream("events", SCHEMA, time="at", lateness="10 seconds")
+
+    @app.topic("large", key="k")
+    def large(events: DataFrame) -> DataFrame:
+        return events.where("v >= 500")
+
+    @app.view(key=["window"])
+    def large_per_minute(large: DataFrame) -> DataFrame:
+        return large.groupBy(hw.tumbling("at", "1 minute")).count()
+
+    sent = events(300)
+    with bench.running(app) as engine:
+        bench.send("events", sent)
+        wanted = sum(event["v"] >= 500 for event in sent)
+        wait_for(lambda: sum(row["count"] for row in engine.store.rows("large_per_minute")) == wanted)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("missing", "wants the column 'missing', and events has id, k, v, at"), (None, "its key is 'key'")],
+)
+def test_a_wrong_column_is_refused_before_anything_starts(
+    bench: Bench, column: str | None, message: str
+) -> None:
+    app = hw.App("bench")
+    app.stream("events", SCHEMA)
+
+    @app.view(key="key" if column is None else "k")
+    def broken(events: DataFrame) -> DataFrame:
+        return events.groupBy("k" if column is None else column).count()
+
+    with pytest.raises(ApplicationInvalid, match=message), bench.running(app):
+        pass
+    from headwater.client.admin import Admin
+
+    assert Admin(bench.connection).topics() == []
+
+
+def test_a_function_that_fails_while_it_runs_is_shown_and_tried_again(bench: Bench, tmp_path: Path) -> None:
+    app = hw.App("bench")
+    app.stream("events", SCHEMA)
+    flag = tmp_path / "mended"
+
+    @app.view(key="k")
+    def fragile(events: DataFrame) -> DataFrame:
+        @F.udf("string")  # type: ignore[untyped-decorator]
+        def check(k: str) -> str:
+            if not flag.exists():
+                raise ValueError("the flag is not there")
+            return k
+
+        return events.select(check("k").alias("k")).groupBy("k").count()
+
+    with bench.running(app) as engine:
+        bench.send("events", events(10))
+        wait_for(lambda: engine.status["fragile"].restarts > 0)
+        wait_for(lambda: "the flag is not there" in (engine.status["fragile"].error or ""))
+        flag.touch()
+        settle(engine)
+        assert sum(row["count"] for row in engine.store.rows("fragile")) == 10
