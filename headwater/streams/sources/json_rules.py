@@ -33,6 +33,7 @@ _NOT_A_NUMBER = {
 }  # fmt: skip
 _WORD = re.compile(r"[+\-A-Za-z]+")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_BLANKS = re.compile(r"[\0- ]*([^\0- ].{3})?", re.DOTALL)  # between the groups of four of base64
 _LONGEST_QUOTE = 40
 
 
@@ -257,7 +258,7 @@ def _binary(text: str, position: int) -> tuple[Any, int]:
         _misfit(text, position, "a base64 string")
     content, end = _string_at(text, position)
     try:
-        return binascii.a2b_base64(content, strict_mode=True), end
+        return binascii.a2b_base64(_BLANKS.sub(r"\1", content), strict_mode=True), end
     except ValueError:
         raise Misfit(f"{_quoted(content)} is not base64") from None
 

@@ -53,6 +53,20 @@ def values(count: int, seed: int, *, wrong: float = 0.3) -> list[bytes | None]:
     return [_value(chance, chance.random() < wrong) for _ in range(count)]
 
 
+def plain_values(count: int, seed: int, at: str) -> list[bytes]:
+    """Values that fit exactly, with timestamps of one form, as most topics hold them."""
+    chance = random.Random(seed)
+    made = []
+    for _ in range(count):
+        fields = {name: make(chance) for name, make in _RIGHT.items() if chance.random() < 0.9}
+        if "at" in fields:
+            fields["at"] = chance.choice([at, None])
+        if isinstance(fields.get("place"), dict):
+            fields["place"]["seen"] = at
+        made.append(_written(chance, fields))
+    return made
+
+
 def _value(chance: random.Random, odd: bool) -> bytes | None:
     fields = {name: make(chance) for name, make in _RIGHT.items() if chance.random() < 0.8}
     if not odd:
