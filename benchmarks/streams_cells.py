@@ -154,6 +154,7 @@ class Laboratory:
                 # One second of events tells when the system is up; it belongs to the warm-up.
                 first = self._load(job, rate, 1.0, 0)
                 _await_rows(group, seen, [name for name, _ in first["sent"]], _FIRST_RESULT_SECONDS)
+                system.verify(job)
                 before, at = group.cpu_seconds(), time.monotonic()
                 load = self._load(job, rate, warm_up + seconds, len(first["sent"]))
                 cores = (group.cpu_seconds() - before) / (time.monotonic() - at)
@@ -258,9 +259,9 @@ def _watch(group: Group, result: Result, wanted: dict[str, Row], deadline: float
 def _follow(
     result: Result, until: threading.Event, seen: dict[str, list[tuple[int, int]]], workload: Workload
 ) -> None:
-    """Note the moment of each change. Of words only those that mark an event: letters and a number."""
+    """Note the moment of each change. Of words only those that mark an event: a letter and a number."""
     for at, row in result.follow(until):
-        if workload == "ticks" or row.name[1:].isdigit():
+        if workload != "words" or row.name[1:].isdigit():
             seen[row.name].append((row.count, at))
 
 

@@ -1,11 +1,12 @@
 """The events of the stream benchmarks, and the processes that write them.
 
-Two workloads, both JSON of about 100 B, in topics of two partitions:
+Three workloads, all JSON of about 100 B, in topics of two partitions:
 
 - ``words``: ``{"id": 17, "text": "ten words"}``, drawn from 5,000 words, a few of them often
 - ``ticks``: ``{"id": 17, "symbol": "SYM042", "price": 103.25, "size": 300, "at": "2026-01-05T09:30:00Z"}``
   with milliseconds, 100 symbols, the symbol also as key; 1,000 events a second of event time, up to
   two seconds out of order
+- ``rows``: the same ticks, for a pipeline that passes each on by itself
 
 ``fill`` writes a topic in two parts: one that is there at once, and one in a transaction that it commits when
 it is told to, so that millions of events appear in one moment and nobody has to write while a system works.
@@ -26,8 +27,8 @@ from typing import Any, Literal
 import numpy
 from confluent_kafka import Producer
 
-Workload = Literal["words", "ticks"]
-WORKLOADS: tuple[Workload, ...] = ("words", "ticks")
+Workload = Literal["words", "ticks", "rows"]
+WORKLOADS: tuple[Workload, ...] = ("words", "ticks", "rows")
 
 PARTITIONS = 2
 WORDS_IN_EVENT = 10
@@ -64,7 +65,7 @@ def stored(workload: Workload, first: int, count: int) -> Iterator[Event]:
     """
     random = numpy.random.default_rng(first + 7)
     start = FIRST_MS + first + (GAP_MS if first else 0)
-    ends = PARTITIONS if workload == "ticks" else 0
+    ends = 0 if workload == "words" else PARTITIONS
     for chunk in range(0, count - ends, _CHUNK):
         number = min(_CHUNK, count - ends - chunk)
         times = start + numpy.arange(chunk, chunk + number) - random.integers(0, DISORDER_MS, number)
@@ -106,7 +107,8 @@ def _events(
     ):
         name = f"SYM{symbol:03}"
         value = _tick(number, name, price, size, at)
-        yield Event(symbol % PARTITIONS, name.encode(), value, row_name(name, at - at % WINDOW_MS))
+        shows_in = row_name(name, at - at % WINDOW_MS) if workload == "ticks" else str(number)
+        yield Event(symbol % PARTITIONS, name.encode(), value, shows_in)
 
 
 def _tick(number: int, symbol: str, price: int, size: int, at: int) -> bytes:

@@ -1,5 +1,6 @@
 """Headwater in the stream benchmark: results as a view, as a topic, and on the quick path."""
 
+import json
 import sys
 import threading
 import time
@@ -10,14 +11,19 @@ from typing import Any
 
 import orjson
 
+from benchmarks.peers.environments import CACHE, CannotInstall
 from benchmarks.peers.systems import Job, System
+from benchmarks.streams_check import WrongResult
 from benchmarks.streams_events import WINDOW_MS, WORDS_IN_EVENT, Workload, row_name
 from benchmarks.streams_processes import Command
 from benchmarks.streams_results import Decode, Mark, Result, Row, TopicResult
 from headwater.errors import HeadwaterError
 from headwater.views import Filter, Progress, ViewStore, Where, open_store
+from tests.support.jars import spark_connector
+from tests.support.packages import ComponentMissing
 
 _APPLICATION = Path(__file__).with_name("streams_app.py")
+_JARS = CACHE / "spark-connector"
 _VIEW = "result"
 _LOOK_SECONDS = 0.005
 _AHEAD = 2_000  # events of which a reader of words asks for the rows, from the first that is missing
@@ -56,9 +62,43 @@ class HeadwaterTopic(HeadwaterView):
     name = "Headwater, topic"
     settings = "none; Python data source, topic by transactions"
     output = "topic"
+    measures_latency: tuple[Workload, ...] = ("words", "ticks", "rows")
 
     def result(self, job: Job) -> Result:
         return TopicResult(job.bootstrap, job.target, _decoder(job.workload))
+
+
+class HeadwaterRealtime(HeadwaterTopic):
+    """The quick path: Spark's real-time mode, which needs Spark's Kafka connector."""
+
+    name = "Headwater, realtime topic"
+    guarantee = "at least once"
+    settings = "realtime=True, Spark's Kafka connector"
+    output = "realtime"
+    measures_throughput = ()
+    measures_latency = ("ticks", "rows")
+
+    def prepare(self) -> None:
+        """The connector's jars, in a folder of their own."""
+        try:
+            jars = spark_connector()
+        except ComponentMissing as missing:
+            raise CannotInstall(str(missing)) from missing
+        _JARS.mkdir(parents=True, exist_ok=True)
+        for jar in jars:
+            link = _JARS / jar.name
+            if not link.exists():
+                link.symlink_to(jar)
+
+    def environment(self) -> dict[str, str]:
+        return {"HEADWATER_JARS": str(_JARS)}
+
+    def verify(self, job: Job) -> None:
+        """The status names the weaker guarantee that real-time mode gives."""
+        document = json.loads((job.directory / "data" / "status" / "bench.json").read_text())
+        said = {output["guarantee"] for output in document["outputs"]}
+        if said != {self.guarantee}:
+            raise WrongResult(f"it runs {' and '.join(said)}, so not in real-time mode")
 
 
 class ViewResult(Result):
@@ -144,6 +184,8 @@ def _decoder(workload: Workload) -> Decode:
 
 
 def _row(workload: Workload, row: dict[str, Any]) -> Row:
+    if workload == "rows":
+        return Row(str(row["id"]), 1)
     if workload == "words":
         return Row(row["word"], row["n"])
     start = row["window"]["start"]
@@ -154,4 +196,4 @@ def _row(workload: Workload, row: dict[str, Any]) -> Row:
     return Row(name, row["n"], (row["low"], row["high"], row["average"]))
 
 
-OURS: tuple[System, ...] = (HeadwaterView(), HeadwaterTopic())
+OURS: tuple[System, ...] = (HeadwaterView(), HeadwaterTopic(), HeadwaterRealtime())

@@ -157,7 +157,7 @@ class TopicResult(Result):
 
 def decoder(workload: Workload) -> Decode:
     """For the rows that the programs beside this one write."""
-    return _word if workload == "words" else _tick
+    return {"words": _word, "ticks": _tick, "rows": _passed}[workload]
 
 
 def _word(_: bytes, value: bytes) -> Row | None:
@@ -167,6 +167,14 @@ def _word(_: bytes, value: bytes) -> Row | None:
     """
     row = orjson.loads(value)
     return None if row.get("diff", 1) < 0 else Row(row["word"], row["n"])
+
+
+def _passed(_: bytes, value: bytes) -> Row | None:
+    """
+    >>> _passed(b"", b'{"id": 7, "symbol": "S1", "price": 1.5}')
+    Row(name='7', count=1, values=())
+    """
+    return Row(str(orjson.loads(value)["id"]), 1)
 
 
 def _tick(key: bytes, value: bytes) -> Row | None:

@@ -1,4 +1,4 @@
-"""The two workloads in Flink SQL. Runs in Flink's own environment and imports nothing of ours.
+"""The workloads in Flink SQL. Runs in Flink's own environment and imports nothing of ours.
 
 Settings after Flink's tuning guide for streaming aggregation: mini-batches, two-phase aggregation, object
 reuse. The result is an upsert topic, by transactions or, with ``--at-least-once``, without. ``--final`` takes
@@ -11,12 +11,14 @@ from pathlib import Path
 from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
+_TICKS = (
+    "id BIGINT, symbol STRING, price DOUBLE, size BIGINT, `at` TIMESTAMP_LTZ(3), "
+    "WATERMARK FOR `at` AS `at` - INTERVAL '5' SECOND"
+)
 SOURCES = {
     "words": "id BIGINT, `text` STRING",
-    "ticks": (
-        "id BIGINT, symbol STRING, price DOUBLE, size BIGINT, `at` TIMESTAMP_LTZ(3), "
-        "WATERMARK FOR `at` AS `at` - INTERVAL '5' SECOND"
-    ),
+    "ticks": _TICKS,
+    "rows": _TICKS,
 }
 TARGETS = {
     "words": "word STRING, n BIGINT, PRIMARY KEY (word) NOT ENFORCED",
@@ -24,6 +26,7 @@ TARGETS = {
         "symbol STRING, start_ms BIGINT, low DOUBLE, high DOUBLE, average DOUBLE, n BIGINT, "
         "PRIMARY KEY (symbol, start_ms) NOT ENFORCED"
     ),
+    "rows": "id BIGINT, symbol STRING, price DOUBLE",
 }
 STATEMENTS = {
     "words": (
@@ -35,6 +38,7 @@ STATEMENTS = {
         "TIMESTAMPDIFF(SECOND, TO_TIMESTAMP_LTZ(0, 3), `at`) / 10 * CAST(10000 AS BIGINT) AS start_ms "
         "FROM source) GROUP BY symbol, start_ms"
     ),
+    "rows": "SELECT id, symbol, price FROM source",
     "ticks, final": (
         "SELECT symbol, "
         "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) * CAST(1000 AS BIGINT), "
@@ -47,7 +51,7 @@ STATEMENTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workload", choices=["words", "ticks"])
+    parser.add_argument("workload", choices=["words", "ticks", "rows"])
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--source", required=True)
     parser.add_argument("--target", required=True)
@@ -86,9 +90,9 @@ def main() -> None:
         "'format' = 'json', 'json.timestamp-format.standard' = 'ISO-8601')"
     )
     guarantee = "at-least-once" if options.at_least_once else "exactly-once"
-    # A window of --final is written once: a plain topic. Everything else replaces earlier rows.
+    # What is written once goes to a plain topic: windows of --final, and single rows.
     columns, connector, key_fields = TARGETS[options.workload], "upsert-kafka", ""
-    if options.final:
+    if options.final or options.workload == "rows":
         columns, connector = columns.partition(", PRIMARY KEY")[0], "kafka"
         key_fields = ", 'key.fields' = 'symbol'"
     tables.execute_sql(

@@ -41,6 +41,9 @@ class System(abc.ABC):
     def prepare(self) -> None:  # noqa: B027 - ours is installed
         """Install it. Raises ``CannotInstall``."""
 
+    def verify(self, job: Job) -> None:  # noqa: B027 - most cannot be mistaken
+        """Raises ``WrongResult`` when what runs is not what this class says."""
+
     @abc.abstractmethod
     def commands(self, job: Job) -> list[Command]:
         """What runs the pipeline."""
@@ -73,6 +76,7 @@ class Flink(Peer):
         "object reuse, sink upsert-kafka by transactions"
     )
     extra: tuple[str, ...] = ()
+    measures_latency: tuple[Workload, ...] = ("words", "ticks", "rows")
 
     def prepare(self) -> None:
         super().prepare()
@@ -90,6 +94,7 @@ class FlinkAtLeastOnce(Flink):
     settings = "as above, sink without transactions, mini-batches of 5 ms"
     extra = ("--at-least-once", "--mini-batch-ms", "5")
     measures_throughput = ()
+    measures_latency = ("words", "ticks", "rows")
 
 
 class FlinkFinal(Flink):
