@@ -15,6 +15,7 @@ from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Stream
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
+from headwater.streams.times import watermarked
 from headwater.streams.values import decode, value_schema
 
 META = {
@@ -100,7 +101,7 @@ def events(
     )
     frame = counted.where(problem.isNull() & value.isNotNull()).select(*_columns(stream))
     if stream.time is not None:
-        frame = frame.withWatermark(stream.time, f"{stream.lateness} microseconds")
+        frame = watermarked(frame, stream.time, f"{stream.lateness} microseconds")
     return frame
 
 

@@ -16,7 +16,10 @@ from pyspark.sql import functions as F
 
 @dataclass(frozen=True)
 class WindowUse:
-    """Windows of `size` that begin `every` so often, both in microseconds; a session has its gap as `size`."""
+    """Windows of `size` that begin `every` so often, both in microseconds; a session has its gap as `size`.
+
+    A size of nothing stands for state that looks at the time itself: joins, duplicates, the continuous window.
+    """
 
     size: int
     every: int
@@ -52,18 +55,20 @@ def note_window(size: int, every: int | None = None) -> None:
 def is_late(time: Column, watermark: datetime, windows: Sequence[WindowUse]) -> Column:
     """Whether Spark drops an event with this time in a batch with this watermark.
 
-    An event is late when the last of its windows has ended by then. Without a window it is late when it is
-    older than the watermark.
+    An event is late when the last of its windows has ended by then; without a window, when its own time has
+    come by then. What lies in the gap between two windows is in neither, and never late. Of several states in one
+    function the first to meet the event decides, and that is nearly always the one without windows.
     """
     mark = F.lit(round(watermark.timestamp() * 1_000_000))
-    if not windows:
-        return F.unix_micros(time) < mark
+    if not windows or any(window.size == 0 for window in windows):
+        return F.unix_micros(time) <= mark
     ends = [last_end(F.unix_micros(time), window) for window in windows]
     return (F.greatest(*ends) if len(ends) > 1 else ends[0]) <= mark
 
 
 def last_end(micros: Column, window: WindowUse) -> Column:
-    """The end of the last window that an event of this time is in."""
+    """The end of the last window that an event of this time is in, null when it is in none."""
     if window.every == 0:
         return micros + F.lit(window.size)
-    return micros - F.pmod(micros, F.lit(window.every)) + F.lit(window.size)
+    past = F.pmod(micros, F.lit(window.every))
+    return F.when(past < F.lit(window.size), micros - past + F.lit(window.size))

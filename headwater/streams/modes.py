@@ -5,6 +5,7 @@ append    a row is shown once, when nothing can change it any more
 complete  everything is shown after every batch; its state never shrinks
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pyspark.errors import AnalysisException
@@ -57,6 +58,13 @@ def choose_mode(
             "what it returns does not follow a stream",
             "Return a DataFrame that is made from the function's inputs.",
         )
+    if any(_is_session_alone(node) for node in _nodes(frame)):
+        raise ApplicationInvalid(
+            "run",
+            subject,
+            "Spark has no sessions over all events together",
+            "Group by a column besides the session.",
+        )
     refusals: dict[Mode, str] = {}
     for mode in _CANDIDATES[wanted]:
         if mode == "complete" and not complete:
@@ -70,14 +78,27 @@ def choose_mode(
 
 def has_watermark(frame: DataFrame) -> bool:
     """Whether any input of the frame has an event time."""
+    return any(node.nodeName() == "EventTimeWatermark" for node in _nodes(frame))
+
+
+def _nodes(frame: DataFrame) -> Iterator[Any]:
+    """The operators of the frame, from its result to its inputs."""
     waiting = [_analyzed(frame)]
     while waiting:
         node = waiting.pop()
-        if node.nodeName() == "EventTimeWatermark":
-            return True
+        yield node
         children = node.children()
         waiting += [children.apply(number) for number in range(children.size())]
-    return False
+
+
+def _is_session_alone(node: Any) -> bool:
+    """Sessions of everything together: Spark notices only when it runs."""
+    if node.nodeName() != "Aggregate" or node.groupingExpressions().size() != 1:
+        return False
+    key = node.groupingExpressions().apply(0)
+    return key.getClass().getSimpleName() == "AttributeReference" and bool(
+        key.metadata().contains("spark.sessionWindow")
+    )
 
 
 def _refusal(frame: DataFrame, mode: Mode) -> str | None:

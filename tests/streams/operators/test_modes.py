@@ -27,7 +27,7 @@ def by_minute(timed: DataFrame) -> DataFrame:
 
 
 def by_session(timed: DataFrame) -> DataFrame:
-    return timed.groupBy(hw.session("timestamp", "1 minute")).count()
+    return timed.groupBy(hw.session("timestamp", "1 minute"), "value").count()
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,13 @@ def test_what_no_mode_takes_is_refused_with_a_way_out(
     assert str(refused.value).startswith("cannot run the function top: ")
     assert why in refused.value.cause and advice in refused.value.next_step
     assert "SQLSTATE" not in str(refused.value) and "Relation" not in str(refused.value)
+
+
+def test_sessions_need_a_key(timed: DataFrame) -> None:
+    """Spark would say so only when the query runs."""
+    alone = timed.groupBy(hw.session("timestamp", "1 minute"))
+    with pytest.raises(ApplicationInvalid, match="no sessions over all events together"):
+        choose_mode(prepared(alone.count()))
 
 
 def test_complete_can_be_ruled_out(timed: DataFrame) -> None:
