@@ -286,6 +286,12 @@ class EngineMissing(HeadwaterError):
     next_step = "Install it, or name where it is."
 
 
+class EngineLost(HeadwaterError):
+    """The engine has ended under a running application, which cannot go on in this process."""
+
+    next_step = "Start it again: it goes on where it was. A supervisor (systemd, Docker) does so by itself."
+
+
 class RecordsMissed(HeadwaterError):
     """Records that a pipeline had yet to read are no longer in the log."""
 

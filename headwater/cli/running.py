@@ -113,7 +113,7 @@ def _run(
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    engine = Engine(load_app(application), settings)
+    engine = Engine(load_app(application), settings, on_loss=stopping.set)
     note(f"starting {engine.app.name} on {settings.bootstrap}")
     try:
         engine.start()
@@ -123,6 +123,8 @@ def _run(
             serve_metrics(engine, metrics_port)
         print(f"headwater {engine.app.name} ready on {settings.bootstrap}", flush=True)
         Display(engine).show(stopping, seconds)
+        if (loss := engine.loss()) is not None:
+            raise loss
     finally:
         note(f"stopping {engine.app.name}")
         engine.stop()

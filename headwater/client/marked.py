@@ -10,7 +10,7 @@ It rests on a batch that comes again having the same records in each place. That
 be: a batch that comes again spread over another number of places is refused.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -37,9 +37,18 @@ def prepare_marks(connection: Connection, places: int = PLACES) -> None:
 
 
 class MarkedWriter:
-    """A writer of numbered batches in one place."""
+    """A writer of numbered batches in one place. `producing` are properties of its producer alone."""
 
-    def __init__(self, connection: Connection, name: str, place: int = 0, places: int = 1) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        place: int = 0,
+        places: int = 1,
+        *,
+        producing: Mapping[str, str] | None = None,
+    ) -> None:
+        self._producing = Connection(connection.bootstrap, {**(producing or {}), **connection.properties})
         self.connection, self.name, self.place, self.places = connection, name, place, places
         self._consumer: Consumer = open_client(
             Consumer,
@@ -71,11 +80,12 @@ class MarkedWriter:
                     fill(writer)
                     mark = TopicPartition(MARKS, self.place, batch + 1, str(self.places))
                     writer.send_offsets(self._consumer, [mark])
-            except (StaleProducerEpoch, TransactionAborted):
+            except BaseException as error:
                 # Somebody else took the place over for a while, or the broker aborted: whether the batch was
-                # written is in the mark.
+                # written is in the mark. After any other failure the producer may be of no more use.
                 self._writer = None
-                if attempt == _ATTEMPTS - 1:
+                passes = isinstance(error, StaleProducerEpoch | TransactionAborted)
+                if not passes or attempt == _ATTEMPTS - 1:
                     raise
                 continue
             self._next, self._places_then = batch + 1, self.places
@@ -84,7 +94,7 @@ class MarkedWriter:
 
     def _take_over(self) -> TransactionalWriter:
         if self._writer is None:
-            writer = TransactionalWriter(self.connection, f"headwater.{self.name}.{self.place}")
+            writer = TransactionalWriter(self._producing, f"headwater.{self.name}.{self.place}")
             self._next, self._places_then = self._mark()
             self._writer = writer
         return self._writer

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from pyspark.errors import PySparkException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,9 +26,10 @@ from headwater.client.connection import Connection, open_client
 from headwater.client.faults import in_words
 from headwater.client.marked import MarkedWriter
 from headwater.client.transactions import COORDINATOR_SECONDS, TransactionalWriter
-from headwater.errors import HeadwaterError
+from headwater.errors import Unreachable
 from headwater.streams.declarations import Stream
 from headwater.streams.engine.checkpoint import Checkpoint, Offsets
+from headwater.streams.engine.watch import first_line
 from headwater.streams.inputs import problems, times
 from headwater.streams.late import WindowUse, is_late
 from headwater.streams.settings import StreamSettings
@@ -128,8 +128,8 @@ class Aside:
                 try:
                     work()
                     break
-                except (HeadwaterError, PySparkException) as error:
-                    logger.warning("what was left out waits to be written: %s", str(error).splitlines()[0])
+                except Exception as error:  # whatever it is: nobody else would ever copy these
+                    logger.warning("what was left out waits to be written: %s", first_line(error))
                     if self._stopped.wait(RETRY_SECONDS):
                         return
 
@@ -234,7 +234,10 @@ class _DeadLetters:
         if self._position is None:
             numbers = Admin(self._connection).partitions(self._stream.topic)
             places = [TopicPartition(self._stream.topic, number) for number in numbers]
-            found = self._consumer.committed(places, COORDINATOR_SECONDS)
+            try:
+                found = self._consumer.committed(places, COORDINATOR_SECONDS)
+            except KafkaException as error:
+                raise in_words(error, "read the position of", self._name) from error
             position = {each.partition: each.offset for each in found}
             new = [number for number, offset in position.items() if offset < 0]
             if new:
@@ -279,7 +282,10 @@ class _DeadLetters:
 
 
 def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Iterator[Message]:
-    """The records at these places, by topic, partition and offset; those that are gone are left out."""
+    """The records at these places, by topic, partition and offset; those that are gone are left out.
+
+    Unreachable when the broker is away for so long that nobody knows whether they are gone.
+    """
     by_partition: dict[Place, set[int]] = {}
     for topic, partition, at in wanted:
         by_partition.setdefault((topic, partition), set()).add(at)
@@ -293,15 +299,19 @@ def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Ite
         for (topic, partition), offsets in sorted(by_partition.items()):
             consumer.assign([TopicPartition(topic, partition, min(offsets))])
             last, ended, until = max(offsets), False, time.monotonic() + FETCH_SECONDS
-            while not ended and time.monotonic() < until:
+            while not ended:
                 for message in consumer.consume(1000, 0.2):
-                    offset: int | None = message.offset()
-                    if message.error() is not None or offset is None or offset > last:
-                        ended = True
-                        break
+                    error, offset = message.error(), message.offset()
+                    if error is not None:
+                        # Other errors, of a broker that is away, pass: the consumer goes on by itself.
+                        ended = ended or error.code() == KafkaError._PARTITION_EOF
+                        continue
                     if offset in offsets:
                         yield message
-                    ended = offset >= last
+                    ended = ended or (offset is not None and offset >= last)
+                    until = time.monotonic() + FETCH_SECONDS
+                if not ended and time.monotonic() > until:
+                    raise Unreachable("read", f"{topic}-{partition}", "no record came in time")
     finally:
         consumer.close()
 

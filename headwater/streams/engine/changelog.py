@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from headwater.client.connection import Connection
 from headwater.client.marked import MarkedWriter
 from headwater.client.transactions import TransactionalWriter
-from headwater.errors import HeadwaterError
+from headwater.streams.engine.watch import first_line
 from headwater.views.model import Change
 from headwater.views.store import ViewStore
 
@@ -58,8 +58,8 @@ class Changelog:
             try:
                 for view in self._topics:
                     self.publish(view)
-            except HeadwaterError as error:
-                logger.warning("the changelog waits: %s", error)
+            except Exception as error:  # whatever it is: this thread is the only one that writes changelogs
+                logger.warning("the changelog waits: %s", first_line(error))
                 if not last:
                     threading.Timer(PAUSE, self._news.set).start()
             if last:

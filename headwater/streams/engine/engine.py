@@ -8,16 +8,17 @@ the next start), then what follows from the views is brought up to them.
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
-from headwater.errors import HeadwaterError
+from headwater.errors import EngineLost, HeadwaterError
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
 from headwater.streams.declarations import Stream, Topic, View
@@ -25,6 +26,7 @@ from headwater.streams.engine import sharing
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.changelog import Changelog
 from headwater.streams.engine.checkpoint import Checkpoint
+from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.running import Member, RunningQuery
@@ -52,8 +54,17 @@ class Engine:
     spark: SparkSession
     store: ViewStore
 
-    def __init__(self, app: App, settings: StreamSettings, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        settings: StreamSettings,
+        spark: SparkSession | None = None,
+        on_loss: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_loss` is told when Spark has ended by itself; `loss` says why, and `stop` is left to do."""
         self.app, self.settings = app, settings
+        self._on_loss = on_loss
+        self._liveness: Liveness | None = None
         self.graph = app.graph()
         self.connection = Connection(settings.bootstrap, settings.properties)
         self.status: dict[str, OutputStatus] = {}
@@ -75,6 +86,18 @@ class Engine:
     def start(self) -> None:
         """Checks everything, then starts everything."""
         self.spark = self._given_spark or start_session(self.settings, self.app.name)
+        if self._given_spark is None:
+            self._liveness = Liveness(self.spark, self.app.name, self._on_loss)
+        try:
+            self._start()
+        except (Py4JError, OSError) as error:
+            raise self.loss(NOTICE_SECONDS) or error from error
+
+    def loss(self, seconds: float = 0.0) -> EngineLost | None:
+        """The error for a Spark that has ended by itself, now or within these seconds."""
+        return self._liveness.lost(seconds) if self._liveness is not None else None
+
+    def _start(self) -> None:
         planned = plan(self.spark, self.graph, self._open)
         self.connection.require_listener()
         self._make_topics(planned)
@@ -268,7 +291,11 @@ class Engine:
         while not self._stopping.wait(TICK_SECONDS):
             try:
                 self._look()
+            except HeadwaterError as error:
+                logger.warning("%s", error)
             except Exception:
+                if self.loss(NOTICE_SECONDS):
+                    return
                 logger.exception("cannot tell the status of %s", self.app.name)
 
     def _look(self) -> None:
@@ -357,6 +384,9 @@ class Engine:
         self._stopping.set()
         if self._ticker.is_alive():
             self._ticker.join(10)
+        if self.loss() is not None:
+            self._abandon()
+            return
         threads = [threading.Thread(target=query.end) for query in self._queries.values()]
         for thread in threads:
             thread.start()
@@ -370,5 +400,13 @@ class Engine:
             self._file.write(document_of(self.app.name, list(self.status.values()), stopped=True))
         if hasattr(self, "store"):
             self.store.close()
-        if self._given_spark is None and hasattr(self, "spark"):
+        if self._liveness is not None:
+            self._liveness.give_up()
             self.spark.stop()
+
+    def _abandon(self) -> None:
+        """Without Spark there is nothing to stop; what was under way is repeated at the next start."""
+        if self.status:
+            self._file.write(document_of(self.app.name, list(self.status.values()), stopped=True))
+        if hasattr(self, "store"):
+            self.store.close()

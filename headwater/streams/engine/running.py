@@ -79,7 +79,8 @@ class RunningQuery:
         """Starts it; and looks again at late events whose counts nobody has seen, because of a kill."""
         last = self.checkpoint.last_finished()
         if last is not None and any(stream.time is not None for stream in self.streams):
-            for member in self.members:
+            # What uses no window leaves nothing out.
+            for member in (member for member in self.members if member.pipeline.windows):
                 known = self._aside.late_position(self._late_name(member))
                 for batch in range(max(known, last - KEPT_BATCHES, 1), last + 1):
                     self._late(member, batch)

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError, PipelineFailed
 logger = logging.getLogger("headwater.streams")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-STEADY_SECONDS = 60.0  # a query that ran so long begins with the shortest pause again
+STEADY_SECONDS = 60.0  # a query that ran so long, or finished a batch, begins with the shortest pause again
 
 
 class Watch:
@@ -70,7 +70,7 @@ class Watch:
     def _run(self) -> None:
         pause = FIRST_PAUSE
         while not self._stop.is_set():
-            began = time.monotonic()
+            began, before = time.monotonic(), self._last_batch
             self._cause = None
             try:
                 self.query = self._start()
@@ -90,9 +90,8 @@ class Watch:
                 self.state = "failed"
                 return
             self.state, self.restarts = "restarting", self.restarts + 1
-            pause = (
-                FIRST_PAUSE if time.monotonic() - began > STEADY_SECONDS else min(pause * 2, LONGEST_PAUSE)
-            )
+            got_on = self._last_batch > before or time.monotonic() - began > STEADY_SECONDS
+            pause = FIRST_PAUSE if got_on else min(pause * 2, LONGEST_PAUSE)
             self._stop.wait(pause)
         self.state = "stopped"
 
