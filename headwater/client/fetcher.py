@@ -255,7 +255,8 @@ class Fetcher:
         return self._persist("read", subject, lambda: self._await_records(positions, seconds))
 
     def _await_records(self, positions: Mapping[Place, int], seconds: float) -> dict[Place, int | None]:
-        asked: dict[socket.socket, tuple[tuple[str, int], _Broker]] = {}
+        waiting: dict[socket.socket, tuple[tuple[str, int], _Broker]] = {}
+        found: dict[Place, int | None] = {}
         for address, places in self._led(positions).items():
             broker = self._broker(address)
             body = fetch_body(
@@ -263,33 +264,21 @@ class Fetcher:
                 wait_ms=round(seconds * 1000), min_bytes=1, max_bytes=1, partition_bytes=1,
             )  # fmt: skip
             broker.send(FETCH, body)
-            asked[broker.socket] = (address, broker)
-        found: dict[Place, int | None] = {}
+            waiting[broker.socket] = (address, broker)
         try:
-            for connection in self._first_to_answer(list(asked), seconds):
-                _, broker = asked.pop(connection)
-                error, answered = read_fetch(broker.receive())
-                for place, fetched in answered.items():
-                    if error or fetched.error != OFFSET_OUT_OF_RANGE:
-                        _check(error or fetched.error, "read", place)
-                    found[place] = None if fetched.error else fetched.stable_end
+            while waiting and all(found.get(place, at) == at for place, at in positions.items()):
+                for connection in _readable(list(waiting), seconds + ANSWER_SECONDS):
+                    error, answered = read_fetch(waiting[connection][1].receive())
+                    del waiting[connection]
+                    for place, fetched in answered.items():
+                        if error or fetched.error != OFFSET_OUT_OF_RANGE:
+                            _check(error or fetched.error, "read", place)
+                        found[place] = None if fetched.error else fetched.stable_end
         finally:
-            for (
-                address,
-                _,
-            ) in asked.values():  # a broker answers in order: those without news are not waited for
+            # A broker answers in order: who has news does not wait for those that have none.
+            for address, _ in waiting.values():
                 self._drop(address)
         return found
-
-    @staticmethod
-    def _first_to_answer(connections: list[socket.socket], seconds: float) -> list[socket.socket]:
-        if len(connections) == 1:
-            return connections
-        with selectors.DefaultSelector() as selector:
-            for each in connections:
-                selector.register(each, selectors.EVENT_READ)
-            ready = selector.select(seconds + ANSWER_SECONDS)
-            return [key.fileobj for key, _ in ready if isinstance(key.fileobj, socket.socket)]
 
     # -- brokers and leaders -----------------------------------------------------------------------
 
@@ -365,6 +354,16 @@ class Fetcher:
         broker = self._brokers.pop(address, None)
         if broker is not None:
             broker.close()
+
+
+def _readable(connections: list[socket.socket], seconds: float) -> list[socket.socket]:
+    with selectors.DefaultSelector() as selector:
+        for each in connections:
+            selector.register(each, selectors.EVENT_READ)
+        ready = [key.fileobj for key, _ in selector.select(seconds)]
+    if not ready:
+        raise _Lost("no answer in time")
+    return [each for each in ready if isinstance(each, socket.socket)]
 
 
 def _name(place: Place) -> str:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.client.admin import Admin
-from headwater.client.bare_requests import EARLIEST, LATEST, Fetched
+from headwater.client.bare_requests import EARLIEST, LATEST, Fetched, Place
 from headwater.client.columns import Columns, decode
 from headwater.client.connection import Connection
 from headwater.client.fetcher import Fetcher
@@ -213,3 +213,27 @@ def test_nobody_there() -> None:
         fetcher.partitions(["orders"])
     assert "refused" in raised.value.cause
     assert time.monotonic() - began < 5
+
+
+class OneOfMany(Fetcher):
+    """As if each partition had a broker of its own: the same one, by three of its names."""
+
+    def _led(self, places: Iterable[Place]) -> dict[tuple[str, int], list[Place]]:
+        ((_, port),) = super()._led(places)
+        return {(("127.0.0.1", "localhost", "127.1")[place[1]], port): [place] for place in places}
+
+
+def test_waiting_at_several_brokers(headwater: Headwater, topic: str) -> None:
+    Admin(Connection(headwater.bootstrap)).create_topic(topic, 3)
+    positions = {(topic, number): 0 for number in range(3)}
+    with OneOfMany(Connection(headwater.bootstrap)) as fetcher:
+        assert fetcher.await_records(positions, 0.2) == positions
+        kept = dict(fetcher._brokers)
+        assert len(kept) == 3
+        assert fetcher.await_records(positions, 0.2) == positions
+        assert fetcher._brokers == kept, "connections stay while there is no news"
+        _write(headwater, topic, [b"1"])
+        began = time.monotonic()
+        assert fetcher.await_records(positions, 20)[topic, 0] == 1
+        assert time.monotonic() - began < 10, "it waited for those without news"
+        assert [row[3] for part in fetcher.columns((topic, 0), 0, 1) for row in rows(part)] == [b"1"]

@@ -115,6 +115,9 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         first: dict[Place, int] = {}
         if self._target is not None:
             latest = self._target
+            shrunk = [place for place, at in begin.items() if at > latest.get(place, at)]
+            if shrunk and self.topic_read.on_gap == "fail":
+                raise log_shrunk(shrunk[0], begin[shrunk[0]], latest[shrunk[0]])
         else:
             latest, first = self._ends(begin)
         end = admitted(begin, first, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
