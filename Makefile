@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance faults fuzz bench-log bench-streams bench-many demo clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance faults faults-streams scale fuzz bench-log bench-streams bench-many demo clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -64,7 +64,14 @@ conformance: test-dependencies ## All of what Apache Kafka was seen to answer, a
 		tests/broker/test_conformance.py tests/broker/test_transactions.py
 
 faults: test-dependencies ## 200 kills of a broker under load (HEADWATER_KILLS)
-	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --timeout 7200 -s
+	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --ignore tests/faults/streams \
+		--timeout 7200 -s
+
+faults-streams: test-dependencies ## 50 kills each of driver, Java, workers, broker and PostgreSQL under a pipeline
+	HEADWATER_KILLS=$${HEADWATER_KILLS:-50} $(BIN)/python -m pytest tests/faults/streams -s
+
+scale: test-dependencies ## The examples on Apache Kafka, a Spark cluster and PostgreSQL, with kills in the middle
+	HEADWATER_SCALE=1 $(BIN)/python -m pytest tests/scale -s
 
 fuzz: test-dependencies ## A million mutated frames (HEADWATER_FRAMES, HEADWATER_SEED)
 	HEADWATER_FRAMES=$${HEADWATER_FRAMES:-1000000} $(BIN)/python -m pytest tests/broker/test_fuzz.py --timeout 7200 -s

@@ -6,6 +6,7 @@ Most are out of order by less than the lateness of the stream; some are an hour 
 import json
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,8 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 STEP = timedelta(milliseconds=20)
 DISORDER = 40_000  # milliseconds; well within the lateness
 LATE_EVERY, DEAD_EVERY = 251, 257
+
+Record = tuple[str | None, bytes]
 
 
 def account(number: int) -> str:
@@ -39,14 +42,22 @@ def is_dead(number: int) -> bool:
     return number % DEAD_EVERY == DEAD_EVERY - 1
 
 
-def value_of(number: int) -> bytes:
-    return f"{{payment {number}".encode() if is_dead(number) else json.dumps(payment(number)).encode()
+def record_of(number: int) -> Record:
+    """Key and value of the payment of this number."""
+    value = f"{{payment {number}" if is_dead(number) else json.dumps(payment(number))
+    return account(number), value.encode()
 
 
 class Feed:
-    """Produces in a thread, as an idempotent producer that never gives a record up."""
+    """Produces in a thread, as an idempotent producer that never gives a record up.
 
-    def __init__(self, bootstrap: str, rate: int) -> None:
+    `record` gives the key and the value of each number.
+    """
+
+    def __init__(
+        self, bootstrap: str, rate: int, topic: str = TOPIC, record: Callable[[int], Record] = record_of
+    ) -> None:
+        self.topic, self._record = topic, record
         self.sent = 0
         self.acknowledged = 0
         self.failures: list[str] = []
@@ -79,7 +90,7 @@ class Feed:
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(seconds)
-        assert left == 0, f"{left} payments could not be delivered"
+        assert left == 0, f"{left} records could not be delivered"
         assert not self.failures, self.failures[:3]
         assert self.acknowledged == self.sent
         return self.sent
@@ -89,9 +100,9 @@ class Feed:
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             due = max(due + 0.05, time.monotonic() - 0.5)
             for _ in range(max(1, self._rate // 20)):
-                key, value = account(self.sent), value_of(self.sent)
+                key, value = self._record(self.sent)
                 try:
-                    self._producer.produce(TOPIC, value, key, on_delivery=self._delivered)
+                    self._producer.produce(self.topic, value, key, on_delivery=self._delivered)
                 except BufferError:
                     break
                 self.sent += 1

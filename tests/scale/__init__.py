@@ -1,0 +1,1 @@
+"""Applications on a cluster, by three addresses and nothing else."""
