@@ -14,6 +14,7 @@ from tests.faults.transformer import FATAL_EXIT
 from tests.faults.verdict import faults_of_output, faults_of_views, report
 
 PARTITIONS = 4
+PATIENCE = 60.0  # seconds without progress
 ROUNDS = max(6, KILLS * 3 // 10)
 # A static member takes its place up again at once; a dynamic one is noticed when its session ends.
 CLIENTS: dict[str, list[str]] = {"a": ["--instance-id", "member-a"], "b": []}
@@ -89,12 +90,13 @@ def test_output_is_exactly_once_over_kills_of_broker_and_clients(tmp_path: Path)
 
 
 def wait_until_consumed(bootstrap: str, group: str, topic: str, ends: list[int], loop: Loop) -> None:
-    """Until the group's committed positions are the ends of the input."""
+    """Until the group's committed positions are the ends of the input; it fails when they stand still."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     partitions = [TopicPartition(topic, number) for number in range(len(ends))]
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     committed: list[int] = []
     while committed != ends:
+        before = committed
         if time.monotonic() > deadline:
             for program in loop.programs.values():
                 program.show_stack()
@@ -102,4 +104,6 @@ def wait_until_consumed(bootstrap: str, group: str, topic: str, ends: list[int],
         time.sleep(0.3)
         loop.revive()
         committed = [position.offset for position in committed_offsets(consumer, partitions)]
+        if committed != before:
+            deadline = time.monotonic() + PATIENCE
     consumer.close()
