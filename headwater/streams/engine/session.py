@@ -68,9 +68,16 @@ def start_session(
             raise EngineMissing(
                 "start", f"Spark on {master}", _reason(error), f"Look at {logs / 'spark.out'}."
             ) from error
+    # Its answer to the end of Java would be a traceback on the terminal.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if settings.is_local:
         use_plain_files(spark)
     return spark
+
+
+def shuffle_partitions() -> int:
+    """How many parts a shuffle has unless the user says otherwise."""
+    return min(os.cpu_count() or 2, MOST_SHUFFLE_PARTITIONS)
 
 
 def quick_settings(settings: StreamSettings, logs: Path) -> dict[str, str]:
@@ -83,7 +90,7 @@ def quick_settings(settings: StreamSettings, logs: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         # Every shuffle partition is a task and a state file a batch: 200 of them make a batch take a second.
-        "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, MOST_SHUFFLE_PARTITIONS)),
+        "spark.sql.shuffle.partitions": str(shuffle_partitions()),
         "spark.sql.adaptive.enabled": "false",
         "spark.locality.wait": "0s",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
