@@ -85,7 +85,12 @@ def read_of(stream: Stream, settings: StreamSettings, *, connector: bool = False
 
 
 def events(
-    spark: SparkSession, stream: Stream, settings: StreamSettings, *, connector: bool = False
+    spark: SparkSession,
+    stream: Stream,
+    settings: StreamSettings,
+    *,
+    connector: bool = False,
+    realtime: bool = False,
 ) -> DataFrame:
     """The stream as its functions see it, with its watermark."""
     schema = schema_of(stream)
@@ -94,11 +99,13 @@ def events(
         decode(stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
     )
     problem, value = F.col(PROBLEM), F.col("value")
-    counted = decoded.observe(
-        dead_metric(stream.name),
-        F.count_if(problem.isNotNull()).alias("dead"),
-        F.count_if(problem.isNull() & value.isNull()).alias("tombstones"),
-    )
+    counted = decoded
+    if not realtime:  # which has no metrics of one's own; `Aside.sweep` looks for what is dead instead
+        counted = decoded.observe(
+            dead_metric(stream.name),
+            F.count_if(problem.isNotNull()).alias("dead"),
+            F.count_if(problem.isNull() & value.isNull()).alias("tombstones"),
+        )
     frame = counted.where(problem.isNull() & value.isNotNull()).select(*_columns(stream))
     if stream.time is not None:
         frame = watermarked(frame, stream.time, f"{stream.lateness} microseconds")

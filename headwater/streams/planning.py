@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
 from headwater.errors import ApplicationInvalid, HeadwaterError
+from headwater.streams import realtime
 from headwater.streams.declarations import Files, Format, Node, Output, Stream, Table, Topic, View
 from headwater.streams.engine.fingerprint import fingerprint
 from headwater.streams.graph import Graph, describe
@@ -78,15 +79,19 @@ def plan(
             recomputed.append(derived)
             continue
         _refuse_tables(node, kinds)
-        realtime = isinstance(node, Topic) and node.realtime
+        quick = isinstance(node, Topic) and node.realtime
         read = tuple(streams[name] for name in node.inputs)
         with windows_used() as windows:
-            frame = _call(node, {stream.name: opened(stream, realtime) for stream in read})
+            frame = _call(node, {stream.name: opened(stream, quick) for stream in read})
+        if isinstance(node, Topic) and node.realtime:
+            realtime.check(node, frame)
         frame = prepared(frame)
         _check_columns(node, frame.schema)
         mode = _mode(node, frame)
         pipelines.append(
-            Pipeline(node, frame, mode, read, tuple(windows), fingerprint(frame, node.version, _extra(node, read)))
+            Pipeline(
+                node, frame, mode, read, tuple(windows), fingerprint(frame, node.version, _extra(node, read))
+            )
         )
         if isinstance(node, View):
             view_schemas[node.name] = frame.schema

@@ -41,12 +41,12 @@ def events(count: int, seed: int = 1, first: int = 0) -> list[dict[str, Any]]:
 def statistics(rows: list[dict[str, Any]], seconds: int = 10) -> set[tuple[Any, ...]]:
     """Tumbling windows by key, computed by DuckDB."""
     connection = duckdb.connect()
-    connection.execute("create table events (id bigint, k varchar, v double, at timestamptz)")
+    connection.execute("create table events (id bigint, k varchar, v double, time timestamptz)")
     connection.executemany(
         "insert into events values (?, ?, ?, ?)", [(row["id"], row["k"], row["v"], row["at"]) for row in rows]
     )
     found = connection.execute(
-        f"select epoch(time_bucket(interval '{seconds} seconds', at)), k, min(v), max(v), count(*) "
+        f"select epoch(time_bucket(interval '{seconds} seconds', time)), k, min(v), max(v), count(*) "
         "from events group by all"
     ).fetchall()
     return {(int(start), k, low, high, n) for start, k, low, high, n in found}

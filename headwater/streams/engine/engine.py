@@ -19,6 +19,7 @@ from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
 from headwater.errors import EngineLost, HeadwaterError
+from headwater.streams import realtime
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
 from headwater.streams.declarations import Stream, Topic, View
@@ -30,7 +31,7 @@ from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.running import Member, RunningQuery
-from headwater.streams.engine.session import start_session
+from headwater.streams.engine.session import shuffle_partitions, start_session
 from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of
 from headwater.streams.inputs import events
 from headwater.streams.planning import Pipeline, Plan, plan
@@ -38,6 +39,7 @@ from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.files import FileSink
 from headwater.streams.sinks.topics import TopicSink
 from headwater.streams.sinks.views import ViewSink, view_schema
+from headwater.streams.sources.jars import find_jars
 from headwater.views.model import ViewInfo
 from headwater.views.store import ViewStore, open_store
 
@@ -45,6 +47,7 @@ logger = logging.getLogger("headwater.streams")
 
 TICK_SECONDS = 1.0
 LAG_SECONDS = 2.0
+SWEEP_SECONDS = 10.0
 CAUGHT_UP = 1000  # records behind at most when a new build takes over
 
 
@@ -80,12 +83,21 @@ class Engine:
         self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
         self._admin: Admin | None = None
         self._measured = 0.0
+        self._ends: dict[tuple[str, int], int] = {}
+        self._swept: list[Stream] = []  # streams whose dead values no query counts
+        self._swept_at = 0.0
 
     # -- start ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Checks everything, then starts everything."""
-        self.spark = self._given_spark or start_session(self.settings, self.app.name)
+        self._jars = find_jars(self.settings)
+        quick = [output for output in self.graph.outputs() if isinstance(output, Topic) and output.realtime]
+        for output in quick:
+            realtime.require_connector(self._jars, output)
+        self.spark = self._given_spark or start_session(
+            self.settings, self.app.name, jars=self._jars, slots=self._slots(quick)
+        )
         if self._given_spark is None:
             self._liveness = Liveness(self.spark, self.app.name, self._on_loss)
         try:
@@ -126,8 +138,18 @@ class Engine:
             self._begin(members)
         self._ticker.start()
 
-    def _open(self, stream: Stream, realtime: bool) -> DataFrame:
-        return events(self.spark, stream, self.settings, connector=realtime)
+    def _slots(self, quick: list[Topic]) -> int | None:
+        """How many tasks have to run at once, where there are queries that run in real time."""
+        partitions = {
+            node.name: node.partitions
+            for node in self.graph.nodes.values()
+            if isinstance(node, Stream | Topic)
+        }
+        reads = [(topic, sum(partitions.get(name, 1) for name in topic.inputs)) for topic in quick]
+        return realtime.slots(reads, shuffle_partitions()) if quick else None
+
+    def _open(self, stream: Stream, quick: bool) -> DataFrame:
+        return events(self.spark, stream, self.settings, connector=quick, realtime=quick)
 
     def _make_topics(self, planned: Plan) -> None:
         admin = self._admin = Admin(self.connection)
@@ -192,8 +214,8 @@ class Engine:
     def _restart_from(self, pipeline: Pipeline, start: str) -> None:
         """Replaces a pipeline by one that reads its streams from another position."""
 
-        def opened(stream: Stream, realtime: bool) -> DataFrame:
-            return self._open(replace(stream, start=start), realtime)
+        def opened(stream: Stream, quick: bool) -> DataFrame:
+            return self._open(replace(stream, start=start), quick)
 
         again = plan(self.spark, self.graph, opened)
         name = pipeline.output.name
@@ -264,16 +286,20 @@ class Engine:
         changed = self._view_changed if isinstance(running[0].pipeline.output, View) else lambda: None
         started = RunningQuery(self.app.name, running, checkpoint, self._aside, own, changed)
         self._queries[query] = started
+        if started.is_realtime:
+            self._swept += own
         started.begin()
 
     def _member(self, member: sharing.Member, query: str, checkpoint: Checkpoint) -> Member:
         pipeline = self._pipelines[member.name]
         output = pipeline.output
         status = self.status[member.name] = OutputStatus(member.name, output.kind, build=member.build)
-        sink: ViewSink | TopicSink | FileSink
+        sink: ViewSink | TopicSink | FileSink | realtime.RealtimeSink
         if isinstance(output, View):
             whole = pipeline.mode == "complete"
             sink = ViewSink(self.store, output.name, member.build, whole=whole)
+        elif isinstance(output, Topic) and output.realtime:
+            sink, status.guarantee = realtime.RealtimeSink(output, self.settings), realtime.GUARANTEE
         elif isinstance(output, Topic):
             name, spread = f"{self.app.name}.{query}", not self.settings.is_local
             sink = TopicSink(self.connection, name, output.topic, output.key, checkpoint, spread=spread)
@@ -306,6 +332,7 @@ class Engine:
             self.status[name].batches = self._recompute.batches[name]
         if time.monotonic() - self._measured > LAG_SECONDS:
             self.measure_lag()
+            self._sweep()
             self._replay_views()
             self._switch_builds()
         self._file.write(document_of(self.app.name, list(self.status.values())))
@@ -316,7 +343,9 @@ class Engine:
         self._measured = time.monotonic()
         try:
             admin = self._admin = self._admin or Admin(self.connection)
-            ends = admin.latest([(topic, number) for topic in topics for number in admin.partitions(topic)])
+            ends = self._ends = admin.latest(
+                [(topic, number) for topic in topics for number in admin.partitions(topic)]
+            )
         except HeadwaterError as error:
             logger.debug("no lag: %s", error)
             return
@@ -327,6 +356,15 @@ class Engine:
                 for (topic, number), end in ends.items()
                 if topic in read
             )
+
+    def _sweep(self) -> None:
+        """Looks for dead values in streams that only real-time queries read: those do not count them."""
+        if not self._swept or time.monotonic() - self._swept_at < SWEEP_SECONDS:
+            return
+        self._swept_at = time.monotonic()
+        for stream in self._swept:
+            ends = {number: end for (topic, number), end in self._ends.items() if topic == stream.topic}
+            self._aside.dead(stream, {}, {stream.topic: ends}, 1)
 
     def caught_up(self) -> bool:
         """Whether every output covers what is in the log now."""

@@ -17,6 +17,7 @@ from headwater.streams.engine.status import Meter, dropped_by_watermark
 from headwater.streams.engine.watch import Watch
 from headwater.streams.inputs import dead_metric
 from headwater.streams.planning import Pipeline
+from headwater.streams.realtime import RealtimeSink
 from headwater.streams.sinks.files import FileSink
 from headwater.streams.sinks.topics import TopicSink
 from headwater.streams.sinks.views import ViewSink, ViewsSink, together
@@ -37,7 +38,7 @@ class Member:
 
     pipeline: Pipeline
     build: int
-    sink: ViewSink | TopicSink | FileSink
+    sink: ViewSink | TopicSink | FileSink | RealtimeSink
     meter: Meter
 
     @property
@@ -67,13 +68,19 @@ class RunningQuery:
             self._sink: Sink = ViewsSink(sinks, checkpoint)
         else:
             assert len(members) == 1 and not isinstance(first.sink, ViewSink)
-            self._sink = first.sink
+            if not isinstance(first.sink, RealtimeSink):
+                self._sink = first.sink
         self.watch = Watch(f"{application}.{checkpoint.name}", self._start, self._progressed, FINAL)
 
     @property
     def streams(self) -> Sequence[Stream]:
         """What the query reads: all members of a query read the same."""
         return self.members[0].pipeline.streams
+
+    @property
+    def is_realtime(self) -> bool:
+        """Whether Spark passes rows on by itself, without batches."""
+        return isinstance(self.members[0].sink, RealtimeSink)
 
     def begin(self) -> None:
         """Starts it; and looks again at late events whose counts nobody has seen, because of a kill."""
@@ -95,7 +102,7 @@ class RunningQuery:
 
     def refresh(self) -> None:
         """Brings the status of its members up to date."""
-        self.watch.take()
+        self.watch.take(always=self.is_realtime)
         for member in self.members:
             status = member.meter.status
             status.state, status.error, status.restarts = (
@@ -109,6 +116,10 @@ class RunningQuery:
 
     def _start(self) -> StreamingQuery:
         frame = together([member.pipeline.frame for member in self.members])
+        sink = self.members[0].sink
+        if isinstance(sink, RealtimeSink):
+            named = sink.writer(frame).queryName(self.watch.name)
+            return named.option("checkpointLocation", self.checkpoint.location).start()
         return (
             frame.writeStream.queryName(self.watch.name)
             .outputMode(self.members[0].pipeline.mode)

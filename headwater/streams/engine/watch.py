@@ -95,10 +95,13 @@ class Watch:
             self._stop.wait(pause)
         self.state = "stopped"
 
-    def take(self) -> None:
-        """Tells `on_progress` of the batches that have ended since it was asked last."""
+    def take(self, always: bool = False) -> None:
+        """Tells `on_progress` of the batches that have ended since it was asked last.
+
+        Java is asked only when the sink was given a batch since, or `always`.
+        """
         query = self.query
-        if query is None or self.begun <= self._last_batch:
+        if query is None or (self.begun <= self._last_batch and not always):
             return
         with self._taking:
             # The newest come last; each call is a round trip to Java, so only what is new is fetched.
@@ -133,13 +136,18 @@ def first_line(error: BaseException) -> str:
 
     >>> first_line(ValueError("no such thing.\\nat line 1"))
     'ValueError: no such thing'
+    >>> first_line(Exception("Job aborted\\nTraceback (most recent call last):\\n  File x\\nKeyError: 'k'\\n"))
+    "KeyError: 'k'"
     """
     text = str(error).strip()
     if isinstance(error, HeadwaterError):
         return text
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # A failure in Python ends with its own message, below a traceback.
-    found = [line for line in lines if line.startswith("headwater.errors.")]
-    line = found[-1].split(": ", 1)[-1] if found else (lines[0] if lines else "no reason given")
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    # A failure in Python ends with its own message, the first line behind a traceback that is not indented.
+    behind = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
+    found = [line for line in lines[behind[-1] + 1 :] if not line.startswith(" ")] if behind else []
+    if found:
+        return found[0].removeprefix("headwater.errors.").rstrip(".")
+    line = lines[0].strip() if lines else "no reason given"
     prefix = "" if isinstance(error, PySparkException) else f"{type(error).__name__}: "
     return f"{prefix}{line.rstrip('.')}"

@@ -60,7 +60,7 @@ class TopicSink:
         *,
         spread: bool,
     ) -> None:
-        self._connection = Connection(connection.bootstrap, {**PRODUCER, **connection.properties})
+        self._connection = connection
         self._name, self._topic, self._key, self._spread = query, topic, key, spread
         self._checkpoint = checkpoint
         self._writer: MarkedWriter | None = None
@@ -87,7 +87,7 @@ class TopicSink:
 
     def _write_here(self, table: pa.Table, number: int) -> None:
         if self._writer is None:
-            self._writer = MarkedWriter(self._connection, self._query)
+            self._writer = MarkedWriter(self._connection, self._query, producing=PRODUCER)
         if self._writer.write(number, filling(self._topic, table.to_batches())):
             self.rows += table.num_rows
 
@@ -146,6 +146,7 @@ def _worker_writer(
     identity = (bootstrap, tuple(sorted(properties.items())), query, place)
     writer = _writers.get(identity)
     if writer is None:
-        writer = _writers[identity] = MarkedWriter(Connection(bootstrap, properties), query, place, places)
+        connection = Connection(bootstrap, properties)
+        writer = _writers[identity] = MarkedWriter(connection, query, place, places, producing=PRODUCER)
     writer.places = places
     return writer
