@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.peers.systems import Job, System
 from benchmarks.streams_check import compare, recompute
 from benchmarks.streams_events import PARTITIONS, Workload
-from benchmarks.streams_processes import Group, SystemFailed
+from benchmarks.streams_processes import Group
 from benchmarks.streams_results import Mark, Result, Row
 
 _POLL_SECONDS = 0.05
@@ -253,7 +253,7 @@ def _watch(group: Group, result: Result, wanted: dict[str, Row], deadline: float
                 visible = result.visible([mark for _, mark in marks])
                 return next(at for (at, _), seen in zip(marks, visible, strict=True) if seen >= total)
         time.sleep(_POLL_SECONDS)
-    raise SystemFailed(f"counted {counted:,} of {total:,} and then no more")
+    raise group.failure(f"counted {counted:,} of {total:,} and then no more")
 
 
 def _follow(
@@ -276,7 +276,7 @@ def _await_rows(
     while left := {name for name, count in wanted.items() if not seen[name] or seen[name][-1][0] < count}:
         group.finished()
         if time.monotonic() > deadline:
-            raise SystemFailed(f"{len(left)} of {len(wanted)} rows did not show within {patience:.0f} s")
+            raise group.failure(f"{len(left)} of {len(wanted)} rows did not show within {patience:.0f} s")
         wanted = {name: wanted[name] for name in left}
         time.sleep(0.02)
 

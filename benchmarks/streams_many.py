@@ -107,7 +107,7 @@ def _wait(group: Group, data: Path, enough: Any) -> float:
         if len(outputs) == VIEWS and enough(outputs):
             return time.monotonic()
         time.sleep(0.05)
-    raise SystemFailed(f"not ready after {READY_SECONDS:.0f} s:\n{group.log.read_text()[-3000:]}")
+    raise group.failure(f"not ready after {READY_SECONDS:.0f} s")
 
 
 def _write(bootstrap: str, rate: int, seconds: float, sent: dict[str, int]) -> None:

@@ -98,9 +98,13 @@ class Group:
         codes = [leader.poll() for leader in self._leaders]
         failed = [code for code in codes if code not in (None, 0)]
         if failed:
-            end = self.log.read_bytes()[-3000:].decode("utf-8", "replace")
-            raise SystemFailed(f"ended with exit code {failed[0]}:\n{end}")
+            raise self.failure(f"ended with exit code {failed[0]}")
         return None not in codes
+
+    def failure(self, what: str) -> SystemFailed:
+        """An error that says what, and shows what was printed last."""
+        end = self.log.read_bytes()[-3000:].decode("utf-8", "replace")
+        return SystemFailed(f"{what}. It printed:\n{end}")
 
     def proportional_bytes(self) -> int:
         """Memory of all processes now; a page that several share is counted once in all."""
