@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.client.admin import Admin
@@ -28,7 +30,7 @@ from headwater.client.marked import MarkedWriter
 from headwater.client.transactions import COORDINATOR_SECONDS, TransactionalWriter
 from headwater.errors import Unreachable
 from headwater.streams.declarations import Stream
-from headwater.streams.engine.checkpoint import Checkpoint, Offsets
+from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint, Offsets
 from headwater.streams.engine.watch import first_line
 from headwater.streams.inputs import problems, times
 from headwater.streams.late import WindowUse, is_late
@@ -113,10 +115,10 @@ class Aside:
         streams: Sequence[Stream],
         windows: Sequence[WindowUse],
         checkpoint: Checkpoint,
-        batch: int,
+        batches: range,
     ) -> None:
-        """In this batch a query left out events that came too late."""
-        self._work.put(lambda: self._copy_late(output, query, streams, windows, checkpoint, batch))
+        """In these batches a query left out events that came too late, or may have done so."""
+        self._work.put(lambda: self._copy_late(output, query, streams, windows, checkpoint, batches))
 
     def late_position(self, query: str) -> int:
         """The batch up to which the late events of a query have been copied."""
@@ -169,39 +171,57 @@ class Aside:
         streams: Sequence[Stream],
         windows: Sequence[WindowUse],
         checkpoint: Checkpoint,
-        batch: int,
+        batches: range,
     ) -> None:
         writer = self._late_writer(query)
-        if batch < writer.position():
-            return
-        now, before = checkpoint.batch(batch), checkpoint.batch(batch - 1)
-        if now is None or before is None or before.watermark is None:
+        batches = range(max(batches.start, writer.position()), batches.stop)
+        records = [checkpoint.batch(number) for number in range(batches.start - 1, batches.stop)]
+        steps = [
+            (before, now)
+            for before, now in pairwise(records)
+            if before is not None and now is not None and before.watermark is not None
+        ]
+        if not steps:
             return
         reasons: dict[tuple[str, int, int], str] = {}
         for stream in streams:
-            if stream.time is None or stream.topic not in now.offsets:
-                continue
-            texts = [
-                {
-                    stream.topic: {
-                        str(number): at for number, at in record.offsets.get(stream.topic, {}).items()
-                    }
-                }
-                for record in (before, now)
-            ]
-            rows: list[Row] = (
-                times(self._spark, stream, self._settings, texts[0], texts[1])
-                .where(is_late(F.col(stream.time), before.watermark, windows))
-                .collect()
-            )
-            for row in rows:
-                place = (stream.topic, row["partition"], row["offset"])
-                mark = before.watermark.replace(tzinfo=None)
-                reasons[place] = f"its time {row[stream.time]} was behind the watermark {mark}"
+            if stream.time is not None:
+                reasons |= self._late_in(stream, windows, steps)
         messages = list(fetch(self._connection, reasons))
         topic = late_topic(output)
-        if writer.write(batch, lambda transaction: copy(transaction, topic, messages, reasons)):
+        if writer.write(batches[-1], lambda transaction: copy(transaction, topic, messages, reasons)):
             self.counts.late[output] = self.counts.late.get(output, 0) + len(messages)
+
+    def _late_in(
+        self, stream: Stream, windows: Sequence[WindowUse], steps: Sequence[tuple[BatchRecord, BatchRecord]]
+    ) -> dict[tuple[str, int, int], str]:
+        """The late events of some batches in a row, each with its reason: one read of the log for all."""
+        assert stream.time is not None
+        ends = [record.offsets.get(stream.topic, {}) for record in (steps[0][0], steps[-1][1])]
+        marks = []
+        for before, now in steps:
+            begin, end = before.offsets.get(stream.topic, {}), now.offsets.get(stream.topic, {})
+            if end and begin != end and before.watermark is not None:
+                late = is_late(F.col(stream.time), before.watermark, windows)
+                mark = str(before.watermark.replace(tzinfo=None))
+                marks.append(F.when(_is_between(begin, end) & late, F.lit(mark)))
+        if not marks:
+            return {}
+        texts = [as_text(stream.topic, offsets) for offsets in ends]
+        rows: list[Row] = (
+            times(self._spark, stream, self._settings, texts[0], texts[1])
+            .withColumn("_mark", F.coalesce(*marks))
+            .where("_mark IS NOT NULL")
+            .collect()
+        )
+        return {
+            (
+                stream.topic,
+                row["partition"],
+                row["offset"],
+            ): f"its time {row[stream.time]} was behind the watermark {row['_mark']}"
+            for row in rows
+        }
 
     def _late_writer(self, query: str) -> MarkedWriter:
         if query not in self._late:
@@ -279,6 +299,15 @@ class _DeadLetters:
             copy(self._writer, dead_topic(self._stream.name), messages, reasons)
             self._writer.send_offsets(self._consumer, places)
         self.position().update(end)
+
+
+def _is_between(begin: Mapping[int, int], end: Mapping[int, int]) -> Column:
+    """Whether a record lies between two positions of its topic."""
+    partition, offset = F.col("partition"), F.col("offset")
+    parts = [
+        (partition == number) & (offset >= begin.get(number, 0)) & (offset < at) for number, at in end.items()
+    ]
+    return reduce(lambda left, right: left | right, parts)
 
 
 def fetch(connection: Connection, wanted: Iterable[tuple[str, int, int]]) -> Iterator[Message]:

@@ -89,8 +89,9 @@ class RunningQuery:
             # What uses no window leaves nothing out.
             for member in (member for member in self.members if member.pipeline.windows):
                 known = self._aside.late_position(self._late_name(member))
-                for batch in range(max(known, last - KEPT_BATCHES, 1), last + 1):
-                    self._late(member, batch)
+                unseen = range(max(known, last - KEPT_BATCHES, 1), last + 1)
+                if unseen:
+                    self._late(member, unseen)
         self.watch.begin()
 
     def end(self) -> None:
@@ -150,19 +151,19 @@ class RunningQuery:
                 self._aside.dead(stream, start, end, int(counted["dead"]))
         if dropped_by_watermark(progress):
             for member in self.members:
-                self._late(member, progress["batchId"])
+                self._late(member, range(progress["batchId"], progress["batchId"] + 1))
 
     def _late_name(self, member: Member) -> str:
         return f"{self._application}.{member.name}.{member.build}"
 
-    def _late(self, member: Member, batch: int) -> None:
+    def _late(self, member: Member, batches: range) -> None:
         self._aside.late(
             member.name,
             self._late_name(member),
             self.streams,
             member.pipeline.windows,
             self.checkpoint,
-            batch,
+            batches,
         )
 
 

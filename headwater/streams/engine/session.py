@@ -5,11 +5,13 @@ Each setting says why it is there; whatever the user sets in ``[spark.settings]`
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headwater.errors import EngineMissing
@@ -49,6 +51,10 @@ def start_session(
         master = f"local[{max(cores, slots)}]"
     logs = settings.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
+    scratch = settings.data / "scratch" / name
+    if SparkContext._active_spark_context is None:
+        shutil.rmtree(scratch, ignore_errors=True)  # what a killed driver has left
+    scratch.mkdir(parents=True, exist_ok=True)
     os.environ["JAVA_HOME"] = str(find_java(settings.data).home)
     # Workers start with the Python that runs this, not with whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -57,7 +63,7 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (quick_settings(settings, logs) | dict(settings.spark)).items():
+    for key, value in (quick_settings(settings, logs, scratch) | dict(settings.spark)).items():
         builder = builder.config(key, value)
     if jars:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
@@ -80,7 +86,7 @@ def shuffle_partitions() -> int:
     return min(os.cpu_count() or 2, MOST_SHUFFLE_PARTITIONS)
 
 
-def quick_settings(settings: StreamSettings, logs: Path) -> dict[str, str]:
+def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[str, str]:
     """Spark's settings for small batches on a small machine."""
     log_settings = logs / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS.format(file=logs / "spark.log"))
@@ -112,6 +118,8 @@ def quick_settings(settings: StreamSettings, logs: Path) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",
+            # Working copies of state, and what is spilled: gone with the session, or at the next start.
+            "spark.local.dir": str(scratch),
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
             "spark.sql.artifact.isolation.enabled": "false",
             # On a cluster workers may have another headwater, or none before the first job.
