@@ -15,7 +15,7 @@ from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Stream
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
-from headwater.streams.times import watermarked
+from headwater.streams.times import watermarked, with_ticks_among
 from headwater.streams.values import decode, value_schema
 
 META = {
@@ -26,6 +26,9 @@ META = {
     "timestamp": LOG_TIME,
     "headers": "_headers",
 }
+
+
+TICK = "_tick"
 
 
 def dead_metric(stream: str) -> str:
@@ -65,18 +68,24 @@ def schema_of(stream: Stream) -> StructType:
     return schema
 
 
-def read_of(stream: Stream, settings: StreamSettings, *, connector: bool = False) -> TopicRead:
-    """How a stream's topic is read."""
+def read_of(
+    stream: Stream, settings: StreamSettings, *, connector: bool = False, ticks: str | None = None
+) -> TopicRead:
+    """How a stream's topic is read, with its topic of ticks if it has one."""
     columns: tuple[str, ...] = ("value",)
     if stream.metadata:
         columns += tuple(META)
     elif stream.time == LOG_TIME:
         columns += ("timestamp",)
+    if ticks is not None and "topic" not in columns:
+        columns += ("topic",)
     return TopicRead(
         settings.bootstrap,
-        (stream.topic,),
+        (stream.topic,) if ticks is None else (stream.topic, ticks),
         properties=dict(settings.properties),
         start=stream.start,
+        # A query asks its sources one after the other: a silent one must not keep it from the others.
+        wait_seconds=0.4 if ticks is None else 0.05,
         max_rows=stream.max_rows,
         on_gap=stream.on_gap,
         columns=columns,
@@ -91,25 +100,33 @@ def events(
     *,
     connector: bool = False,
     realtime: bool = False,
+    ticks: str | None = None,
 ) -> DataFrame:
-    """The stream as its functions see it, with its watermark."""
+    """The stream as its functions see it, with its watermark, which the topic `ticks` may move as well."""
     schema = schema_of(stream)
-    read = read_of(stream, settings, connector=connector)
+    read = read_of(stream, settings, connector=connector, ticks=ticks)
     decoded = _with_time_checked(
         decode(stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
     )
     problem, value = F.col(PROBLEM), F.col("value")
+    is_tick = F.lit(False) if ticks is None else F.col("topic") == F.lit(ticks)
     counted = decoded
-    if not realtime:  # which has no metrics of one's own; `Aside.sweep` looks for what is dead instead
+    if not realtime:  # which has no metrics of one's own; the engine looks for what is dead by itself
+        newest = F.lit(None) if stream.time is None else F.unix_micros(_time_column(stream))
         counted = decoded.observe(
             dead_metric(stream.name),
             F.count_if(problem.isNotNull()).alias("dead"),
             F.count_if(problem.isNull() & value.isNull()).alias("tombstones"),
+            F.count_if(~is_tick).alias("rows"),
+            F.max(newest.cast("long")).alias("newest"),
         )
-    frame = counted.where(problem.isNull() & value.isNotNull()).select(*_columns(stream))
-    if stream.time is not None:
-        frame = watermarked(frame, stream.time, f"{stream.lateness} microseconds")
-    return frame
+    good = counted.where(problem.isNull() & value.isNotNull())
+    if stream.time is None:
+        return good.select(*_columns(stream))
+    lateness = f"{stream.lateness} microseconds"
+    if ticks is None:
+        return watermarked(good.select(*_columns(stream)), stream.time, lateness)
+    return with_ticks_among(good.select(*_columns(stream), is_tick.alias(TICK)), TICK, stream.time, lateness)
 
 
 def problems(

@@ -49,7 +49,9 @@ _REFUSED = {
 
 def check(output: Topic, frame: DataFrame) -> None:
     """Refuses a function that real-time mode cannot run, with the operator that it cannot."""
-    for name in _operators(frame._jdf.queryExecution().analyzed()):
+    plan = frame._jdf.queryExecution().analyzed()
+    session = ["SessionWindow"] if "session_window" in plan.toString() else []
+    for name in (*session, *_operators(plan)):
         if name == "Join" or name not in _ALLOWED:
             what = _REFUSED.get(name, f"the operator {name}")
             raise ApplicationInvalid(
@@ -95,9 +97,8 @@ class RealtimeSink:
             made = made.option(f"kafka.{key}", value)
         # Each row goes out by itself: what waits for more to come would be late.
         made = made.option("kafka.linger.ms", "0").option("kafka.acks", "all")
-        return (
-            made.option("topic", self._output.topic).outputMode("update").trigger(realTime=CHECKPOINT_EVERY)
-        )
+        made = made.option("topic", self._output.topic).outputMode("update")
+        return made.trigger(realTime=CHECKPOINT_EVERY)  # type: ignore[no-any-return, call-overload]
 
 
 def _operators(plan: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ Besides what every part knows (see ``headwater.client.settings``), ``headwater.t
     [spark]
     master = "spark://127.0.0.1:7077"          # HEADWATER_SPARK_MASTER; else local mode in this process
     checkpoints = "s3a://bucket/checkpoints"   # HEADWATER_CHECKPOINTS; else in the data directory
+    source = "connector"                       # HEADWATER_SOURCE: Spark's Kafka connector; else "python", ours
     [spark.settings]                           # any of Spark's own
     "spark.executor.memory" = "4g"
 """
@@ -24,6 +25,7 @@ from headwater.errors import BadInput
 STORE_VARIABLE = "HEADWATER_STORE"
 MASTER_VARIABLE = "HEADWATER_SPARK_MASTER"
 CHECKPOINTS_VARIABLE = "HEADWATER_CHECKPOINTS"
+SOURCE_VARIABLE = "HEADWATER_SOURCE"
 JARS_VARIABLE = "HEADWATER_JARS"
 
 
@@ -39,6 +41,7 @@ class StreamSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     jars: Path | None = None
+    source: str = "python"
 
     @property
     def is_local(self) -> bool:
@@ -79,6 +82,11 @@ def load_stream_settings(
     if not isinstance(section, dict):
         raise BadInput("read", str(path), "[spark] is not a table", "Write [spark] and its keys below it.")
     jars = environ.get(JARS_VARIABLE) or _text(document, "jars", path)
+    source = environ.get(SOURCE_VARIABLE) or _text(section, "source", path) or "python"
+    if source not in ("python", "connector"):
+        raise BadInput(
+            "use", f"the source {source!r}", "there is no such source", "Say 'python' or 'connector'."
+        )
     return StreamSettings(
         bootstrap=common.bootstrap,
         data=folder,
@@ -96,6 +104,7 @@ def load_stream_settings(
         properties=common.properties,
         spark=flatten(section.get("settings", {})),
         jars=Path(jars) if jars else None,
+        source=source,
     )
 
 

@@ -23,12 +23,14 @@ __all__ = [
     "time_of",
     "watermarked",
     "with_ticks",
+    "with_ticks_among",
     "without_time",
 ]
 
 # An explicit mark in place of the old one: Spark's optimizer would take an empty one for nothing new.
 _NO_TIME = {"headwater.time": "none"}
 _BOUND = "_headwater_after"
+_TICK = "_headwater_tick"
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 
@@ -110,11 +112,17 @@ def with_ticks(events: DataFrame, ticks: DataFrame, time: str, lateness: Duratio
     The filter that leaves them out compares the event time with a bound that every event is above of, and no
     tick: Spark moves a filter below a watermark unless it looks at the event time.
     """
-    marked = events.withColumn(_BOUND, F.lit(_FIRST))
-    passing = ticks.select(F.col(_quoted(time)), F.lit(_LAST).alias(_BOUND))
+    marked = events.withColumn(_TICK, F.lit(False))
+    passing = ticks.select(F.col(_quoted(time)), F.lit(True).alias(_TICK))
     both = marked.unionByName(passing, allowMissingColumns=True)
+    return with_ticks_among(both, _TICK, time, lateness)
+
+
+def with_ticks_among(frame: DataFrame, is_tick: str, time: str, lateness: Duration) -> DataFrame:
+    """As `with_ticks`, for a frame with both, in which a column says which rows are ticks; it is dropped."""
+    bounded = frame.withColumn(_BOUND, F.when(F.col(is_tick), F.lit(_LAST)).otherwise(F.lit(_FIRST)))
     above = F.coalesce(F.unix_micros(F.col(_quoted(time))), F.lit(0)) > F.col(_BOUND)
-    return watermarked(both, time, lateness, keep=above).drop(_BOUND)
+    return watermarked(bounded, time, lateness, keep=above).drop(_BOUND, is_tick)
 
 
 def watermarked(frame: DataFrame, time: str, lateness: Duration, *, keep: Column | None = None) -> DataFrame:

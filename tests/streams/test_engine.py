@@ -343,3 +343,35 @@ def test_a_function_that_fails_while_it_runs_is_shown_and_tried_again(bench: Ben
         flag.touch()
         settle(engine)
         assert sum(row["count"] for row in engine.store.rows("fragile")) == 10
+
+
+def test_a_silent_input_does_not_hold_the_others_for_ever(bench: Bench) -> None:
+    app = hw.App("bench")
+    app.stream("questions", "id long, at timestamp", time="at", lateness="5 seconds")
+    app.stream(
+        "answers", "id long, text string, at timestamp", time="at", lateness="5 seconds", idle="2 seconds"
+    )
+
+    @app.topic("answered", key="id")
+    def answered(questions: DataFrame, answers: DataFrame) -> DataFrame:
+        found = hw.join(questions, answers, on="id", within="10 seconds", how="left")
+        return found.select("id", "text")
+
+    def moment(second: int) -> str:
+        return (START + timedelta(seconds=second)).isoformat()
+
+    with bench.running(app) as engine:
+        bench.send("questions", [{"id": number, "at": moment(number)} for number in range(3)])
+        bench.send("answers", [{"id": 0, "text": "yes", "at": moment(1)}])
+        settle(engine)
+        # Nobody answers any more, and questions go on: the ones without an answer come out.
+        second = 100
+        end = time.monotonic() + 90
+        while len(bench.messages("answered")) < 3 and time.monotonic() < end:
+            bench.send("questions", [{"id": 1000 + second, "at": moment(second)}])
+            second += 10
+            time.sleep(0.5)
+        found = {value["id"]: value["text"] for value in bench.values("answered")}
+        assert {number: found[number] for number in range(3)} == {0: "yes", 1: None, 2: None}
+        bench.send("answers", [{"id": 1000, "text": "awake", "at": moment(second)}])
+        settle(engine)

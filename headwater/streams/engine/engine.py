@@ -33,6 +33,7 @@ from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.running import Member, RunningQuery
 from headwater.streams.engine.session import shuffle_partitions, start_session
 from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of
+from headwater.streams.engine.ticking import Ticking, can_tick, ticks_topic
 from headwater.streams.inputs import events
 from headwater.streams.planning import Pipeline, Plan, plan
 from headwater.streams.settings import StreamSettings
@@ -86,6 +87,7 @@ class Engine:
         self._ends: dict[tuple[str, int], int] = {}
         self._swept: list[Stream] = []  # streams whose dead values no query counts
         self._swept_at = 0.0
+        self._starts: dict[str, str] = {}  # where the streams of an output begin that is replayed
 
     # -- start ---------------------------------------------------------------------------------------
 
@@ -148,8 +150,9 @@ class Engine:
         reads = [(topic, sum(partitions.get(name, 1) for name in topic.inputs)) for topic in quick]
         return realtime.slots(reads, shuffle_partitions()) if quick else None
 
-    def _open(self, stream: Stream, quick: bool) -> DataFrame:
-        return events(self.spark, stream, self.settings, connector=quick, realtime=quick)
+    def _open(self, stream: Stream, quick: bool, ticks: str | None = None) -> DataFrame:
+        connector = quick or self.settings.source == "connector"
+        return events(self.spark, stream, self.settings, connector=connector, realtime=quick, ticks=ticks)
 
     def _make_topics(self, planned: Plan) -> None:
         admin = self._admin = Admin(self.connection)
@@ -214,14 +217,31 @@ class Engine:
     def _restart_from(self, pipeline: Pipeline, start: str) -> None:
         """Replaces a pipeline by one that reads its streams from another position."""
 
+        self._starts[pipeline.output.name] = start
+        self._reopen(pipeline.output.name)
+        self._replays.done(pipeline.output.name)
+
+    def _reopen(self, name: str, ticks: Mapping[str, str] | None = None) -> None:
+        """Calls an output's function again, on inputs that begin elsewhere, or have topics of ticks."""
+        start = self._starts.get(name)
+
         def opened(stream: Stream, quick: bool) -> DataFrame:
-            return self._open(replace(stream, start=start), quick)
+            begun = stream if start is None else replace(stream, start=start)
+            return self._open(begun, quick, (ticks or {}).get(stream.name))
 
         again = plan(self.spark, self.graph, opened)
-        name = pipeline.output.name
         (found,) = [each for each in again.pipelines if each.output.name == name]
-        self._pipelines[name] = replace(found, fingerprint=pipeline.fingerprint)
-        self._replays.done(name)
+        self._pipelines[name] = replace(found, fingerprint=self._pipelines[name].fingerprint)
+
+    def _tick_topics(self, member: sharing.Member) -> dict[str, str]:
+        """Of an output that reads several streams by time, the topic of ticks of each."""
+        streams = self._pipelines[member.name].streams
+        if len(streams) < 2 or not all(can_tick(stream) for stream in streams):
+            return {}
+        return {
+            stream.name: ticks_topic(self.app.name, member.name, member.build, stream.name)
+            for stream in streams
+        }
 
     def _wanted(self) -> list[sharing.Wanted]:
         wanted = []
@@ -277,6 +297,7 @@ class Engine:
     def _begin(self, members: tuple[sharing.Member, ...]) -> None:
         query = sharing.query_name(members)
         checkpoint = self._checkpoint(query)
+        ticking = self._prepare_ticks(members[0])
         running = [self._member(member, query, checkpoint) for member in members]
         streams = running[0].pipeline.streams
         own = [stream for stream in streams if stream.name not in self._dead_owners]
@@ -284,11 +305,21 @@ class Engine:
             self._dead_owners.add(stream.name)
             self._aside.follow(stream)
         changed = self._view_changed if isinstance(running[0].pipeline.output, View) else lambda: None
-        started = RunningQuery(self.app.name, running, checkpoint, self._aside, own, changed)
+        started = RunningQuery(self.app.name, running, checkpoint, self._aside, own, changed, ticking)
         self._queries[query] = started
         if started.is_realtime:
             self._swept += own
         started.begin()
+
+    def _prepare_ticks(self, member: sharing.Member) -> Ticking | None:
+        topics = self._tick_topics(member)
+        if not topics:
+            return None
+        assert self._admin is not None
+        for topic in topics.values():
+            self._admin.create_topic(topic, 1, configs={"retention.ms": "-1"}, exist_ok=True)
+        self._reopen(member.name, topics)
+        return Ticking(self.connection, self._pipelines[member.name].streams, topics)
 
     def _member(self, member: sharing.Member, query: str, checkpoint: Checkpoint) -> Member:
         pipeline = self._pipelines[member.name]
@@ -333,6 +364,9 @@ class Engine:
         if time.monotonic() - self._measured > LAG_SECONDS:
             self.measure_lag()
             self._sweep()
+            for query in list(self._queries.values()):
+                if query.ticking is not None and query.watch.state == "running":
+                    query.ticking.look(self._ends)
             self._replay_views()
             self._switch_builds()
         self._file.write(document_of(self.app.name, list(self.status.values())))

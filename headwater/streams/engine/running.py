@@ -14,6 +14,7 @@ from headwater.streams.aside import Aside
 from headwater.streams.declarations import Stream, View
 from headwater.streams.engine.checkpoint import Checkpoint, Offsets, merge
 from headwater.streams.engine.status import Meter, dropped_by_watermark
+from headwater.streams.engine.ticking import Ticking
 from headwater.streams.engine.watch import Watch
 from headwater.streams.inputs import dead_metric
 from headwater.streams.planning import Pipeline
@@ -57,11 +58,13 @@ class RunningQuery:
         aside: Aside,
         dead_streams: Sequence[Stream],
         changed: Callable[[], None],
+        ticking: Ticking | None = None,
     ) -> None:
         self.members, self.checkpoint = members, checkpoint
         self._application, self._aside = application, aside
         self._dead_streams = dead_streams  # whose dead values are this query's to count
         self._changed = changed
+        self.ticking = ticking
         first = members[0]
         if isinstance(first.pipeline.output, View):
             sinks = [member.sink for member in members if isinstance(member.sink, ViewSink)]
@@ -116,6 +119,8 @@ class RunningQuery:
             member.meter.refresh()
 
     def _start(self) -> StreamingQuery:
+        if self.ticking is not None:
+            self.ticking.started()
         frame = together([member.pipeline.frame for member in self.members])
         sink = self.members[0].sink
         if isinstance(sink, RealtimeSink):
@@ -149,6 +154,9 @@ class RunningQuery:
                 for member in self.members:
                     member.meter.status.dead += int(counted["dead"])
                 self._aside.dead(stream, start, end, int(counted["dead"]))
+        if self.ticking is not None:
+            for stream in self.streams:
+                self.ticking.read(stream.name, observed.get(dead_metric(stream.name)) or {}, end)
         if dropped_by_watermark(progress):
             for member in self.members:
                 self._late(member, range(progress["batchId"], progress["batchId"] + 1))
