@@ -19,6 +19,7 @@ from headwater.cli.output import note
 from headwater.cli.stream_options import Application, Data, Master, Store, stream_settings
 
 if TYPE_CHECKING:
+    from headwater.streams.app import App
     from headwater.streams.settings import StreamSettings
 
 BROKER_SECONDS = 30.0
@@ -60,13 +61,14 @@ def up(
       headwater up shop.py
       headwater up shop.py --data /var/lib/shop --port 9092
     """
+    app = _load(application)
     settings = stream_settings(application, data, store, master, bootstrap, properties)
     if _names_a_broker(bootstrap):
-        _run(application, settings, metrics_port, seconds)
+        _run(app, settings, metrics_port, seconds)
         return
     with embedded_broker(settings.data / "log", port) as address:
         settings = stream_settings(application, data, store, master, address, properties)
-        _run(application, settings, metrics_port, seconds)
+        _run(app, settings, metrics_port, seconds)
 
 
 def run(
@@ -86,12 +88,8 @@ def run(
       headwater run shop.py --bootstrap kafka1:9092,kafka2:9092
       headwater run shop.py --master spark://10.0.0.1:7077 --store postgresql://db/views
     """
-    _run(
-        application,
-        stream_settings(application, data, store, master, bootstrap, properties),
-        metrics_port,
-        seconds,
-    )
+    settings = stream_settings(application, data, store, master, bootstrap, properties)
+    _run(_load(application), settings, metrics_port, seconds)
 
 
 def _names_a_broker(bootstrap: str | None) -> bool:
@@ -101,19 +99,26 @@ def _names_a_broker(bootstrap: str | None) -> bool:
     return bool(bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or document.get("bootstrap"))
 
 
-def _run(
-    application: str, settings: "StreamSettings", metrics_port: int | None, seconds: float | None
-) -> None:
-    from headwater.cli.live import Display
-    from headwater.streams.engine.engine import Engine
+def _load(application: str) -> "App":
+    """The application, refused before anything starts when it cannot run."""
     from headwater.streams.loading import load_app
 
+    app = load_app(application)
+    app.graph()
+    return app
+
+
+def _run(app: "App", settings: "StreamSettings", metrics_port: int | None, seconds: float | None) -> None:
+    from headwater.cli.live import Display
+    from headwater.streams.engine.engine import Engine
+
     logging.basicConfig(level=logging.WARNING, format="headwater: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # It tells of every failed call with a traceback; what failed says so itself, in one line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    engine = Engine(load_app(application), settings, on_loss=stopping.set)
+    engine = Engine(app, settings, on_loss=stopping.set)
     note(f"starting {engine.app.name} on {settings.bootstrap}")
     try:
         engine.start()

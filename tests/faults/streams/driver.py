@@ -144,14 +144,15 @@ class Driver:
         return found[0] if found else None
 
     def workers(self) -> list[psutil.Process]:
-        """The forks of the daemon, and the daemon itself, which is one among them."""
+        """The daemon, and the workers that were forked from it."""
         return self._named(DAEMON)
 
     def _named(self, part: str) -> list[psutil.Process]:
         found = []
         for process in self._descendants():
             try:
-                if any(part in argument for argument in process.cmdline()):
+                # Java has the names among its settings.
+                if process.name() != "java" and any(part in argument for argument in process.cmdline()):
                     found.append(process)
             except psutil.NoSuchProcess:
                 continue

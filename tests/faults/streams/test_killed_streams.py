@@ -31,7 +31,9 @@ RECOVERY_SECONDS = 120.0
 
 # Few kinds where many tests run one after the other: each kill costs some seconds.
 CHOSEN = tuple(filter(None, os.environ.get("HEADWATER_KILLED", "").split(",")))
-SQLITE = CHOSEN or (("driver", "java", "worker", "runner", "broker") if KILLS else ("worker", "java"))
+SQLITE = CHOSEN or (
+    ("driver", "java", "worker", "runner", "broker") if KILLS else ("worker", "broker", "driver")
+)
 POSTGRESQL = CHOSEN or ("driver", "worker", "broker", "postgres")
 
 
