@@ -154,12 +154,18 @@ class Phases:
 
     def __init__(self) -> None:
         self.batches: dict[int, dict[str, int]] = {}
+        self._first = 0
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, directory: Path) -> None:
         self._thread = threading.Thread(target=self._collect, args=(directory,), daemon=True)
         self._thread.start()
+
+    def forget(self) -> None:
+        """From now on only later batches count."""
+        self._first = max(self.batches, default=-1) + 1
+        self.batches = {}
 
     def end(self) -> None:
         self._ending.set()
@@ -170,7 +176,8 @@ class Phases:
         while not self._ending.wait(0.2):
             for file in directory.glob("run-*/data/status/bench.json"):
                 for output in json.loads(file.read_text())["outputs"]:
-                    self.batches[output["batch"]] = output["phases"]
+                    if output["batch"] >= self._first:
+                        self.batches[output["batch"]] = output["phases"]
 
     def rows(self) -> list[list[str]]:
         """Milliseconds of the batches seen, in sum, the longest phase first."""
@@ -180,7 +187,8 @@ class Phases:
                 sums[phase] += milliseconds
         ordered = sorted(sums.items(), key=lambda pair: -pair[1])
         return [
-            [f"phase {name}, ms in {len(self.batches)} batches seen", f"{took:,}"] for name, took in ordered
+            [f"warm: phase {name}, ms in {len(self.batches)} batches seen", f"{took:,}"]
+            for name, took in ordered
         ]
 
 
@@ -188,18 +196,18 @@ def million(directory: Path, events: int) -> list[list[str]]:
     """The windowed statistics into a view: cold, then twice as many warm, and who was busy with those."""
     phases = Phases()
     looks: list[dict[str, float]] = []
+
     with Headwater(data=directory / "log") as broker:
         laboratory = Laboratory(broker.bootstrap, directory)
+
+        def look(group: Group) -> None:
+            looks.append(cpu_by_part([*group.pids(), broker.pid]))
+            if len(looks) == 1:
+                phases.forget()
+
         phases.begin(directory)
         try:
-            speed = laboratory.speed(
-                HeadwaterView(),
-                "ticks",
-                events,
-                2 * events,
-                600,
-                look=lambda group: looks.append(cpu_by_part([*group.pids(), broker.pid])),
-            )
+            speed = laboratory.speed(HeadwaterView(), "ticks", events, 2 * events, 600, look)
         finally:
             phases.end()
     used = _less(looks[1], looks[0])
