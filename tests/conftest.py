@@ -43,6 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from headwater.streams.settings import load_stream_settings
     from tests.support import jars
 
+    # Tests are over before Java's second compiler has paid for itself.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     settings = load_stream_settings(data=tmp_path_factory.mktemp("spark"), master="local[2]")
     session = start_session(settings, "tests", jars=jars.spark_connector())
     yield session

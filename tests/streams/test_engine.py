@@ -375,3 +375,32 @@ def test_a_silent_input_does_not_hold_the_others_for_ever(bench: Bench) -> None:
         assert {number: found[number] for number in range(3)} == {0: "yes", 1: None, 2: None}
         bench.send("answers", [{"id": 1000, "text": "awake", "at": moment(second)}])
         settle(engine)
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "continue"])
+def test_records_that_were_removed_before_they_were_read(bench: Bench, on_gap: Any) -> None:
+    from headwater.client.admin import Admin
+
+    app = hw.App("bench")
+    app.stream("events", SCHEMA, on_gap=on_gap)
+
+    @app.view(key="k")
+    def counts(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").count()
+
+    with bench.running(app) as engine:
+        bench.send("events", events(50))
+        settle(engine)
+    bench.send("events", events(50, first=50))
+    from confluent_kafka import TopicPartition
+
+    gone = Admin(bench.connection).client.delete_records([TopicPartition("events", 0, 70)])
+    assert all(future.result() for future in gone.values())
+    with bench.running(app) as engine:
+        if on_gap == "fail":
+            wait_for(lambda: engine.status["counts"].state == "failed")
+            assert "20 records" in (engine.status["counts"].error or ""), engine.status["counts"].error
+        else:
+            settle(engine)
+            wait_for(lambda: engine.status["counts"].missed == 20)
+            assert sum(row["count"] for row in engine.store.rows("counts")) == 80

@@ -305,7 +305,9 @@ class Engine:
             self._dead_owners.add(stream.name)
             self._aside.follow(stream)
         changed = self._view_changed if isinstance(running[0].pipeline.output, View) else lambda: None
-        started = RunningQuery(self.app.name, running, checkpoint, self._aside, own, changed, ticking)
+        started = RunningQuery(
+            self.app.name, self.settings, running, checkpoint, self._aside, own, changed, ticking
+        )
         self._queries[query] = started
         if started.is_realtime:
             self._swept += own

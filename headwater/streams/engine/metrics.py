@@ -17,6 +17,7 @@ _COUNTERS = {
     "restarts": "Starts after a failure.",
     "late": "Events set aside as too late.",
     "dead": "Values set aside because they do not parse.",
+    "missed": "Records that retention took before they were read.",
 }
 _GAUGES = {
     "lag": "Records in the log that are not in the result.",

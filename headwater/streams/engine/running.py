@@ -9,19 +9,21 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.errors import RecordsMissed, UnknownView, ViewChanged
+from headwater.errors import HeadwaterError, RecordsMissed, UnknownView, ViewChanged
 from headwater.streams.aside import Aside
 from headwater.streams.declarations import Stream, View
 from headwater.streams.engine.checkpoint import Checkpoint, Offsets, merge
 from headwater.streams.engine.status import Meter, dropped_by_watermark
 from headwater.streams.engine.ticking import Ticking
 from headwater.streams.engine.watch import Watch
-from headwater.streams.inputs import dead_metric
+from headwater.streams.inputs import dead_metric, read_of
 from headwater.streams.planning import Pipeline
 from headwater.streams.realtime import RealtimeSink
+from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.files import FileSink
 from headwater.streams.sinks.topics import TopicSink
 from headwater.streams.sinks.views import ViewSink, ViewsSink, together
+from headwater.streams.sources import gaps
 
 logger = logging.getLogger("headwater.streams")
 
@@ -53,6 +55,7 @@ class RunningQuery:
     def __init__(
         self,
         application: str,
+        settings: StreamSettings,
         members: Sequence[Member],
         checkpoint: Checkpoint,
         aside: Aside,
@@ -73,7 +76,10 @@ class RunningQuery:
             assert len(members) == 1 and not isinstance(first.sink, ViewSink)
             if not isinstance(first.sink, RealtimeSink):
                 self._sink = first.sink
-        self.watch = Watch(f"{application}.{checkpoint.name}", self._start, self._progressed, FINAL)
+        self._settings = settings
+        self.watch = Watch(
+            f"{application}.{checkpoint.name}", self._start, self._progressed, FINAL, self._explained
+        )
 
     @property
     def streams(self) -> Sequence[Stream]:
@@ -143,6 +149,21 @@ class RunningQuery:
             raise
         self._changed()
 
+    def _explained(self, error: BaseException) -> BaseException:
+        """What Spark says when records are gone, in our words, with how many they are."""
+        last = self.checkpoint.last_finished()
+        record = self.checkpoint.batch(last) if last is not None else None
+        for stream in self.streams:
+            known = record.offsets.get(stream.topic) if record is not None else None
+            start = {stream.topic: {str(number): at for number, at in known.items()}} if known else None
+            try:
+                found = gaps.in_words(error, read_of(stream, self._settings), start)
+            except HeadwaterError:
+                continue  # the broker is away as well
+            if found is not None:
+                return found
+        return error
+
     def _progressed(self, progress: dict[str, Any]) -> None:
         for member in self.members:
             member.meter.take(progress)
@@ -154,12 +175,27 @@ class RunningQuery:
                 for member in self.members:
                     member.meter.status.dead += int(counted["dead"])
                 self._aside.dead(stream, start, end, int(counted["dead"]))
+        self._count_missed(start, end)
         if self.ticking is not None:
             for stream in self.streams:
                 self.ticking.read(stream.name, observed.get(dead_metric(stream.name)) or {}, end)
         if dropped_by_watermark(progress):
             for member in self.members:
                 self._late(member, range(progress["batchId"], progress["batchId"] + 1))
+
+    def _count_missed(self, start: Offsets, end: Offsets) -> None:
+        """What retention took before it was read, of streams that go on all the same."""
+        for stream in self.streams:
+            if stream.on_gap != "continue" or stream.topic not in start:
+                continue
+            ranges = [
+                {stream.topic: {str(n): at for n, at in side[stream.topic].items()}} for side in (start, end)
+            ]
+            lost = sum(gaps.missed(read_of(stream, self._settings), ranges[0], ranges[1]).values())
+            if lost:
+                logger.warning("%s records of %s were removed before they were read", lost, stream.name)
+                for member in self.members:
+                    member.meter.status.missed += lost
 
     def _late_name(self, member: Member) -> str:
         return f"{self._application}.{member.name}.{member.build}"

@@ -34,6 +34,7 @@ class OutputStatus:
     watermark: str | None = None
     late: int = 0
     dead: int = 0
+    missed: int = 0  # records that retention took before they were read
     state_rows: int = 0
     state_bytes: int = 0
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ class Watch:
     """Keeps a query running.
 
     `start` starts it from its checkpoint; `on_progress` is told of each batch's progress, in order, once.
+    `explain` may know a better error for what Spark says.
     An error of a class in `final` (records that are gone, say) is not tried again.
     """
 
@@ -32,9 +33,11 @@ class Watch:
         start: Callable[[], StreamingQuery],
         on_progress: Callable[[dict[str, Any]], None] = lambda progress: None,
         final: tuple[type[HeadwaterError], ...] = (),
+        explain: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> None:
         self.name = name
-        self._start, self._on_progress, self._final = start, on_progress, final
+        self._start, self._on_progress = start, on_progress
+        self._final, self._explain = final, explain
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch {name}", daemon=True)
         self.query: StreamingQuery | None = None
@@ -85,6 +88,8 @@ class Watch:
             self._take_last()
             if self._stop.is_set():
                 break
+            if failure is not None:
+                failure = self._explain(failure)
             self._report(failure)
             if isinstance(failure, self._final):
                 self.state = "failed"

@@ -114,7 +114,8 @@ def run(
     `inputs` are rows by the name of the function's parameter: a list of dicts is one batch, a list of lists
     is a batch each, and ``Rows`` says more. Schema, time and lateness of a stream are those declared in the
     function's application; for a function without one, ``Rows`` says them. `key` and `emit` stand in for
-    those of a declaration. An input that is declared as a table is a DataFrame of all its rows.
+    those of a declaration. An input that is declared as a table or a view is a DataFrame of all its rows; a
+    function of views alone is computed once, as a whole.
     """
     subject = describe(function)
     _check_inputs(function, subject, inputs)
@@ -126,12 +127,20 @@ def run(
         name: given(name, rows if isinstance(rows, Rows) else Rows(rows), nodes.get(name))
         for name, rows in inputs.items()
     }
-    streams = {name: one for name, one in all_given.items() if not isinstance(nodes.get(name), Table)}
+    streams = {name: one for name, one in all_given.items() if not isinstance(nodes.get(name), Table | View)}
     tables = {
         name: one.still(spark, [row for batch in one.batches for row in batch])
         for name, one in all_given.items()
         if name not in streams
     }
+
+    if not streams:
+        whole = function(**tables)
+        keys = _keys(key, declared, whole, subject)
+        rows = plain_rows(whole.toArrow())
+        computed = Result(_by_key(rows, keys) if keys else rows, "complete", list)
+        computed.batches = [rows]
+        return computed
 
     sources = {name: MemoryStream(spark, one.schema, one.subject) for name, one in streams.items()}
     frames = {name: one.with_time(sources[name].frame) for name, one in streams.items()}
