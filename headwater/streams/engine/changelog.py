@@ -79,6 +79,10 @@ class Changelog:
             if len(changes) < AT_ONCE:
                 return
 
+    def trim(self, view: str) -> None:
+        """Of a view without a topic: forgets changes but the last."""
+        self._store.trim_changes(view, keep=KEPT)
+
 
 def records_of(topic: str, changes: Iterable[Change]) -> Callable[[TransactionalWriter], None]:
     """Changes as records: the key's columns, and the row or nothing, both in JSON."""

@@ -371,6 +371,9 @@ class Engine:
                     query.ticking.look(self._ends)
             self._replay_views()
             self._switch_builds()
+            for output in self.graph.outputs():
+                if isinstance(output, View) and not output.changelog:
+                    self._changelog.trim(output.name)
         self._file.write(document_of(self.app.name, list(self.status.values())))
 
     def measure_lag(self) -> None:
