@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli import options
-from headwater.cli.output import note, print_json, print_table
+from headwater.cli.output import note, print_json, print_table, say
 from headwater.cli.stream_options import Data, Store, stream_settings
 
 
@@ -38,6 +38,7 @@ def views(
       headwater views word_count --json | jq -c .
     """
     from headwater.views.store import open_store
+    from headwater.views.values import to_json
 
     with open_store(stream_settings(data=data, store=store).store) as opened:
         if view is None:
@@ -46,7 +47,7 @@ def views(
         rows = opened.rows(view, order=order or (), limit=limit)
         if json:
             for row in rows:
-                print_json(row)
+                say(to_json(row))
         elif rows:
             print_table(tuple(rows[0]), [[_shown(value) for value in row.values()] for row in rows])
         else:
@@ -87,6 +88,8 @@ def _shown(value: Any) -> Any:
         return f"{_shown(value['start'])} to {_shown(value['end'])}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S") + (f".{value.microsecond:06d}".rstrip("0").rstrip("."))
-    if isinstance(value, date | bytes):
+    if isinstance(value, bytes):  # sketches, mostly
+        return f"{len(value)} bytes"
+    if isinstance(value, date):
         return str(value)
     return value

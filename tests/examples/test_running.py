@@ -1,0 +1,115 @@
+"""The examples as they are started by a person: `headwater up`, with events from a Kafka client."""
+
+import importlib
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.client.connection import Connection
+from headwater.client.reader import Reader
+from headwater.views.store import ViewStore, open_store
+from tests.support.application import Application
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+START = datetime(2026, 1, 5, 10, tzinfo=UTC)
+
+
+def lines() -> list[dict[str, Any]]:
+    return [{"text": "the log is the source"}] * 20 + [{"text": "and the rest is derived"}] * 5
+
+
+def words_are_there(store: ViewStore) -> bool:
+    counts = {row["word"]: row["count"] for row in store.rows("word_count")}
+    return counts == {"the": 45, "is": 25, "log": 20, "source": 20, "and": 5, "rest": 5, "derived": 5}
+
+
+def trades() -> list[dict[str, Any]]:
+    """Twelve symbols, of which each rises by as many percent as its number says."""
+    return [
+        {"symbol": f"S{number:02d}", "price": price, "at": (START + timedelta(seconds=second)).isoformat()}
+        for second, share in ((0, 0), (3, 7), (8, 1), (15, 1))
+        for number in range(12)
+        for price in [100.0 + number * share]
+    ]
+
+
+def gainers_are_there(store: ViewStore) -> bool:
+    best = [(row["rank"], row["symbol"], row["percent"]) for row in store.rows("top_gainers")]
+    if best != [(rank, f"S{12 - rank:02d}", 12.0 - rank) for rank in range(1, 11)]:
+        return False
+    windows = {
+        (row["window"]["start"].second, row["symbol"]): (row["low"], row["high"])
+        for row in store.rows("ten_seconds")
+    }
+    assert len(windows) == 24
+    assert windows[0, "S05"] == (100.0, 135.0) and windows[10, "S05"] == (105.0, 105.0)
+    return True
+
+
+def readings() -> list[dict[str, Any]]:
+    """Measured a moment before they were sent, by a clock that is years behind."""
+    sent = datetime(2011, 1, 1, tzinfo=UTC)
+    return [
+        {
+            "site": f"s{number % 2}",
+            "sensor": f"r{number % 10}",
+            "celsius": float(number),
+            "at": (sent - timedelta(milliseconds=number)).isoformat(),
+            "sent": sent.isoformat(),
+        }
+        for number in range(100)
+    ]
+
+
+def hours_are_there(store: ViewStore) -> bool:
+    # An hour may end while the readings are sent.
+    found = store.rows("hours")
+    by_site = {
+        site: sum(row["readings"] for row in found if row["site"] == site)
+        for site in {row["site"] for row in found}
+    }
+    if by_site != {"s0": 50, "s1": 50}:
+        return False
+    assert {row["sensors"] for row in found} == {5}
+    now = datetime.now(UTC)
+    assert all(now - timedelta(hours=2) < row["hour"] <= now for row in found)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "events", "is_done"),
+    [
+        ("word_count", "lines", lines(), words_are_there),
+        ("stock_statistics", "trades", trades(), gainers_are_there),
+        ("sensors", "readings", readings(), hours_are_there),
+    ],
+    ids=["word_count", "stock_statistics", "sensors"],
+)
+def test_an_example_runs_from_events_to_views(
+    name: str, topic: str, events: list[dict[str, Any]], is_done: Any, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with Application("up", str(EXAMPLES / f"{name}.py"), "--port", "0", data=data) as running:
+        running.produce(topic, events)
+        with open_store(f"sqlite:///{data / 'views.db'}") as store:
+            running.wait_for(lambda: is_done(store))
+            views = {info.name for info in store.views()}
+        # Each view has its changelog, whose newest values are its rows.
+        app = importlib.import_module(f"examples.{name}").app
+        assert views == {node.name for node in app.nodes if node.kind == "view"}
+        view = min(views)
+        running.wait_for(lambda: changelog(running.bootstrap, f"{app.name}.{view}"))
+        assert running.stop() == 0, running.err()
+    assert running.err().splitlines()[-1] == f"stopping {app.name}"
+
+
+def changelog(bootstrap: str, topic: str) -> dict[str, Any]:
+    with Reader(Connection(bootstrap, {"log_level": "0"}), [topic], to_end=True) as reader:
+        return {
+            message.key().decode(): json.loads(message.value())
+            for messages in reader.batches()
+            for message in messages
+        }
