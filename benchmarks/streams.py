@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -222,11 +222,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a fifth of the events, one round")
     parser.add_argument("--only", default="", help="systems whose names hold one of these words, by commas")
     parser.add_argument("--workload", choices=WORKLOADS, help="one of them")
+    parser.add_argument("--rounds", type=int, help="how often everything is measured; the median counts")
     parser.add_argument("--write", type=Path, help="keep the tables in this file")
     parser.add_argument("--directory", type=Path, help="where the data lies while it runs, up to 10 GB")
     options = parser.parse_args()
     end_on_sigterm()
     plan = QUICK if options.quick else FULL
+    plan = replace(plan, rounds=options.rounds or plan.rounds)
     chosen = [word.lower() for word in options.only.split(",")]
     systems = [one for one in (*OURS, *PEERS) if any(word in one.name.lower() for word in chosen)]
     workloads = [options.workload] if options.workload else WORKLOADS
