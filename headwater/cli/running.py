@@ -113,8 +113,9 @@ def _run(app: "App", settings: "StreamSettings", metrics_port: int | None, secon
     from headwater.streams.engine.engine import Engine
 
     logging.basicConfig(level=logging.WARNING, format="headwater: %(message)s", stream=sys.stderr)
-    # It tells of every failed call with a traceback; what failed says so itself, in one line.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # They tell of every failed call and connection; what cannot go on says so itself, in one line.
+    for chatty in ("py4j", "headwater.client.librdkafka"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
