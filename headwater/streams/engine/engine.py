@@ -93,6 +93,7 @@ class Engine:
 
     def start(self) -> None:
         """Checks everything, then starts everything."""
+        self.connection.require_listener()  # Spark takes seconds to start; nobody should wait for this
         self._jars = find_jars(self.settings)
         quick = [output for output in self.graph.outputs() if isinstance(output, Topic) and output.realtime]
         for output in quick:
@@ -113,7 +114,6 @@ class Engine:
 
     def _start(self) -> None:
         planned = plan(self.spark, self.graph, self._open)
-        self.connection.require_listener()
         self._make_topics(planned)
         self.store = open_store(self.settings.store)
         known = {info.name: info for info in self.store.views()}
