@@ -1,15 +1,31 @@
 """Consumer groups: who is in them, what they have read, and how to move them (the replay)."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from headwater.client.admin import REQUEST_SECONDS, Admin
 from headwater.client.faults import did_you_mean, in_words
 from headwater.errors import BadInput, GroupActive, HeadwaterError, UnknownGroup
 
 PartitionId = tuple[str, int]
+
+_COORDINATOR_TO_COME = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+_LOOK_AGAIN_SECONDS = 0.3
 
 # confluent-kafka's names in Kafka's own spelling
 _STATES = {
@@ -118,7 +134,11 @@ class Groups:
         step = did_you_mean(name, self.names(), "See `headwater groups list`.")
         return UnknownGroup(operation, f"group {name}", "there is no such group", step)
 
-    def _describe(self, names: Iterable[str], operation: str = "describe") -> list[Group | HeadwaterError]:
+    def _describe(
+        self, names: Iterable[str], operation: str = "describe", deadline: float | None = None
+    ) -> list[Group | HeadwaterError]:
+        """The groups, or why not. A new cluster is given time to find coordinators for them."""
+        deadline = time.monotonic() + REQUEST_SECONDS if deadline is None else deadline
         wanted = list(names)
         if not wanted:
             return []
@@ -131,6 +151,9 @@ class Groups:
             try:
                 description = futures[name].result()
             except KafkaException as error:
+                if error.args[0].code() in _COORDINATOR_TO_COME and time.monotonic() < deadline:
+                    time.sleep(_LOOK_AGAIN_SECONDS)
+                    return self._describe(wanted, operation, deadline)
                 found.append(in_words(error, operation, f"group {name}"))
                 continue
             found.append(
@@ -159,6 +182,10 @@ class Groups:
     def committed(self, name: str) -> dict[PartitionId, int]:
         """The offsets that a group has committed; empty for a group that never was."""
         require_name(name, "read the offsets of")
+        # Asked for offsets while the group has no coordinator yet, librdkafka (2.16) crashes the process.
+        (group,) = self._describe([name], "read the offsets of")
+        if isinstance(group, HeadwaterError) and not isinstance(group, UnknownGroup):
+            raise group
         request = [ConsumerGroupTopicPartitions(name)]
         try:
             futures = self.admin.client.list_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)

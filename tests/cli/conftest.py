@@ -1,5 +1,7 @@
-"""Every verb runs as a real process, against both brokers."""
+"""Every verb runs as a real process, against both brokers: see tests/support/nursery.py."""
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.nursery import Nursery
 from tests.support.servers import Server
 
 PROGRAM = str(Path(sys.executable).with_name("headwater"))
@@ -43,6 +46,13 @@ def environment(**variables: str) -> dict[str, str]:
     return {**clean, **variables}
 
 
+@functools.cache
+def _nursery() -> Nursery:
+    nursery = Nursery()
+    atexit.register(nursery.close)
+    return nursery
+
+
 def run(
     *arguments: str,
     input: str | bytes = b"",
@@ -51,15 +61,8 @@ def run(
     timeout: float = 60,
 ) -> Result:
     """Run `headwater` with these arguments."""
-    done = subprocess.run(
-        [PROGRAM, *arguments],
-        input=input.encode() if isinstance(input, str) else input,
-        capture_output=True,
-        timeout=timeout,
-        env=environment(**(env or {})),
-        cwd=cwd,
-        check=False,
-    )
+    given = input.encode() if isinstance(input, str) else input
+    done = _nursery().run(list(arguments), given, environment(**(env or {})), cwd, timeout)
     return Result(done.returncode, done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode())
 
 

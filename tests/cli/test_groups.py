@@ -8,8 +8,8 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.client.writer import Writer
-from tests.cli.conftest import Headwater
-from tests.support.servers import Server
+from tests.cli.conftest import Headwater, run
+from tests.support.servers import ApacheKafka, Server
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 ALL = ("--from-beginning", "--exit")
@@ -201,3 +201,10 @@ def test_a_topic_that_is_gone_is_named(hw: Headwater, fails: Headwater, read: st
     hw("topics", "delete", read, "--yes")
     result = fails("groups", "reset", read, "--to-end")
     assert f"group {read}" in result.err
+
+
+def test_a_cluster_that_has_never_had_a_group_is_given_time_for_a_coordinator() -> None:
+    with ApacheKafka() as own:
+        run("topics", "create", "fresh", "-b", own.bootstrap)
+        moved = run("groups", "reset", "first", "--to-end", "--topic", "fresh", "-b", own.bootstrap)
+        assert (moved.code, moved.err) == (0, "moved first in 1 partition\n")
