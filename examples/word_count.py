@@ -1,6 +1,10 @@
-"""Counts words: `headwater up examples/word_count.py`, then `headwater produce lines` in another terminal.
+"""Counts words.
 
-See the counts with `headwater views word_count`.
+Try it::
+
+    headwater up examples/word_count.py --data data
+    echo '{"text": "the log is the source"}' | headwater produce lines
+    headwater views word_count --data data --order -count
 """
 
 from pyspark.sql import DataFrame

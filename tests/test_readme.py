@@ -1,7 +1,9 @@
 """The README's terminal session runs as it stands there, on a port of its own."""
 
+import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,11 +31,20 @@ def test_the_session_runs_as_printed(tmp_path: Path) -> None:
     steps = _session()
     port = free_port()
     script = ["set -m"]
-    for number, (command, _) in enumerate(steps):
+    for number, (command, expected) in enumerate(steps):
         script.append(f"echo '--- {number}' >&2")
         if command.endswith("&"):
-            script.append(f"{command[:-1]} --port {port} >&2 2> broker.log &")
-            script.append(f"until (: > /dev/tcp/127.0.0.1/{port}) 2> /dev/null; do sleep 0.1; done")
+            script.append(
+                f"env -u HEADWATER_BOOTSTRAP {command[:-1]} --port {port} > started 2> started.log &"
+            )
+            script.append(
+                "until grep -q ready started; do kill -0 %1 || break; sleep 0.1; done; cat started >&2"
+            )
+        elif command.startswith("headwater views"):
+            # A view follows its stream; a person sees it a moment later.
+            script.append(f"for _ in $(seq 100); do {command} > seen; cmp -s seen <(cat <<'END'")
+            script.append(f"{expected}END")
+            script.append(") && break; sleep 0.5; done; cat seen >&2")
         else:
             script.append(f"{{ {command}; }} >&2")
     environment = {
@@ -41,13 +52,14 @@ def test_the_session_runs_as_printed(tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HEADWATER_BOOTSTRAP": f"127.0.0.1:{port}",
     }
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         ["bash", "-c", "\n".join(script)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     printed = re.split(r"^--- \d+\n", done.stderr.replace(str(port), "9092"), flags=re.MULTILINE)[1:]
@@ -56,3 +68,20 @@ def test_the_session_runs_as_printed(tmp_path: Path) -> None:
         seen = re.sub(r"^\[\d+\].*\n", "", text, flags=re.MULTILINE)  # the shell's notices about its jobs
         pattern = re.escape(expected).replace(re.escape("..."), r"[^\n]*")
         assert re.fullmatch(pattern, seen), f"$ {command}\n{seen}\ninstead of\n{expected}"
+
+
+def test_the_application_shown_is_the_example() -> None:
+    """But for its types, which the example has for whoever reads on."""
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+
+    def statements(text: str) -> list[str]:
+        untyped = re.sub(r": DataFrame|-> DataFrame\b", "", text)
+        tree = ast.parse(untyped)
+        return sorted(
+            ast.unparse(node)
+            for node in tree.body
+            if not isinstance(node, ast.Expr) and "DataFrame" not in ast.unparse(node)
+        )
+
+    assert statements(block.group(1)) == statements((ROOT / "examples/word_count.py").read_text())
