@@ -114,15 +114,16 @@ def _run(app: "App", settings: "StreamSettings", metrics_port: int | None, secon
 
     logging.basicConfig(level=logging.WARNING, format="headwater: %(message)s", stream=sys.stderr)
     # They tell of every failed call and connection; what cannot go on says so itself, in one line.
-    for chatty in ("py4j", "headwater.client.librdkafka"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    logging.getLogger("headwater.client.librdkafka").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: "py4j" not in record.pathname)
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    _stop_on_signals(stopping)
     engine = Engine(app, settings, on_loss=stopping.set)
     note(f"starting {engine.app.name} on {settings.bootstrap}")
     try:
         engine.start()
+        _stop_on_signals(stopping)  # again: Spark has put a handler of its own in place, which cancels jobs
         if metrics_port is not None:
             from headwater.streams.engine.metrics import serve_metrics
 
@@ -134,6 +135,11 @@ def _run(app: "App", settings: "StreamSettings", metrics_port: int | None, secon
     finally:
         note(f"stopping {engine.app.name}")
         engine.stop()
+
+
+def _stop_on_signals(stopping: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from headwater.streams.engine.status import StatusFile
 from tests.cli.conftest import PROGRAM, Result, environment, run
 from tests.support.application import Application
 from tests.support.servers import free_port
@@ -62,8 +63,10 @@ class Shop(Application):
         return result
 
     def status(self, output: str) -> dict[str, Any]:
-        found = {each["name"]: each for each in self.command("status", "--json").objects}
-        return found[output]
+        """What `headwater status` shows, without starting it."""
+        document = StatusFile(self.data, "shop").read()
+        outputs = document["outputs"] if document is not None else []
+        return next((each for each in outputs if each["name"] == output), {"offsets": {}})
 
     def covers(self, records: int) -> bool:
         """Whether all outputs have taken so many records."""
@@ -140,6 +143,8 @@ def test_what_does_not_exist_is_one_line(shop: Shop, arguments: tuple[str, ...],
 def test_the_status_of_the_outputs(shop: Shop) -> None:
     rows = {row[1]: row[2:] for row in shop.command("status").rows}
     assert set(rows) == {"per_minute", "totals", "best", "expensive"}
+    objects = shop.command("status", "--json").objects
+    assert [each["name"] for each in objects] == list(rows) and all(each["running"] for each in objects)
     # kind, state, batches, rows/s, lag, ms, watermark, late, dead, state rows, guarantee
     assert rows["per_minute"][:2] == ["view", "running"]
     assert rows["per_minute"][6:9] == ["2026-01-05T10:04:52.000Z", "1", "1"]
@@ -214,7 +219,7 @@ def in_a_terminal(*arguments: str) -> str:
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.STDOUT,
-        env=environment(COLUMNS="200", TERM="xterm"),
+        env=environment(COLUMNS="200", TERM="xterm", JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1"),
     ) as process:
         os.close(theirs)
         reader = threading.Thread(target=read)

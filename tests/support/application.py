@@ -25,7 +25,9 @@ class Application:
         self.data = data
         self._command = [PROGRAM, *arguments, "--data", str(data)]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
-        self._environment = {**clean, **(environment or {})}
+        # Tests are over before Java's second compiler has paid for itself.
+        quick = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+        self._environment = {**clean, **quick, **(environment or {})}
         self._out, self._err = data.with_name(data.name + ".out"), data.with_name(data.name + ".err")
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap = ""

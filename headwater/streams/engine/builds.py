@@ -61,4 +61,6 @@ def needs_rebuild(
     batch = newest.progress.batch
     if last_finished is None:
         return "checkpoint lost" if batch is not None and batch > 0 else None
+    if batch is not None and batch > last_finished + 1:
+        return "checkpoint lost"  # the newest files of it, in a power cut: Spark does not sync them
     return "store lost" if batch is None or batch < last_finished else None

@@ -180,7 +180,8 @@ class RunningQuery:
             for stream in self.streams:
                 self.ticking.read(stream.name, observed.get(dead_metric(stream.name)) or {}, end)
         if dropped_by_watermark(progress):
-            for member in self.members:
+            # Of views that share a query, those without a window have left nothing out.
+            for member in [each for each in self.members if each.pipeline.windows] or self.members:
                 self._late(member, range(progress["batchId"], progress["batchId"] + 1))
 
     def _count_missed(self, start: Offsets, end: Offsets) -> None:
