@@ -34,6 +34,7 @@ def test_the_verbs_are_all_there() -> None:
         "broker", "produce", "consume", "log check",
         "topics list", "topics create", "topics describe", "topics alter", "topics delete",
         "groups list", "groups describe", "groups reset", "groups delete",
+        "up", "run", "status", "graph", "views", "replay", "jars",
     }  # fmt: skip
 
 
