@@ -404,3 +404,26 @@ def test_records_that_were_removed_before_they_were_read(bench: Bench, on_gap: A
             settle(engine)
             wait_for(lambda: engine.status["counts"].missed == 20)
             assert sum(row["count"] for row in engine.store.rows("counts")) == 80
+
+
+def test_a_topic_goes_on_only_as_it_was_begun(bench: Bench) -> None:
+    def app(least: int, version: int = 1) -> hw.App:
+        made = hw.App("bench")
+        made.stream("events", SCHEMA)
+
+        @made.topic("large", version=version)
+        def large(events: DataFrame) -> DataFrame:
+            return events.where(F.col("v") >= least)
+
+        return made
+
+    with bench.running(app(500)) as engine:
+        bench.send("events", events(20))
+        settle(engine)
+    with (
+        pytest.raises(ViewChanged, match="the topic large: its definition is not the one"),
+        bench.running(app(600)),
+    ):
+        pass
+    with bench.running(app(600, version=2)) as engine:
+        settle(engine)

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+DEFINITION = "definition.json"
+
 Offsets = dict[str, dict[int, int]]  # by topic and partition: where the next batch begins
 
 
@@ -46,6 +48,19 @@ class Checkpoint:
         text = self._read("metadata")
         assert text is not None, f"{self.location} has no metadata: it is read while its query runs"
         return str(json.loads(text)["id"])
+
+    def definition(self) -> str | None:
+        """The fingerprint of what the checkpoint was made by; kept beside Spark's own files."""
+        return self._read(DEFINITION)
+
+    def define(self, fingerprint: str) -> None:
+        """Keeps the fingerprint."""
+        files, path = self._hadoop(DEFINITION)
+        stream = files.create(path, True)
+        try:
+            stream.write(fingerprint.encode())
+        finally:
+            stream.close()
 
     def children(self) -> list[str]:
         """The names in the directory: of the checkpoints, when it is the directory of an application."""

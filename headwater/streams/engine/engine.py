@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
-from headwater.errors import EngineLost, HeadwaterError
+from headwater.errors import EngineLost, HeadwaterError, ViewChanged
 from headwater.streams import realtime
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
@@ -27,6 +27,7 @@ from headwater.streams.engine import sharing
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.changelog import Changelog
 from headwater.streams.engine.checkpoint import Checkpoint
+from headwater.streams.engine.fingerprint import same_definition
 from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.replays import Replays
@@ -182,6 +183,8 @@ class Engine:
         for name, pipeline in self._pipelines.items():
             if isinstance(pipeline.output, View):
                 self._builds[name] = self._choose_build(pipeline, pipeline.output, known.get(name), homes)
+            else:
+                self._refuse_changed(pipeline)
         for name in sharing.torn(self._wanted(), existing):
             number = self._builds[name].number + 1
             self._builds[name] = Build(number, self._pipelines[name].fingerprint, "shared query changed")
@@ -192,6 +195,18 @@ class Engine:
         queries = sharing.queries(self._wanted(), existing)
         self._remove_checkpoints(set(existing) - {sharing.query_name(members) for members in queries})
         return queries
+
+    def _refuse_changed(self, pipeline: Pipeline) -> None:
+        """A topic or files go on only with the definition that they were begun with."""
+        output = pipeline.output
+        begun = self._checkpoint(f"{output.name}.{output.version}").definition()
+        if begun is not None and not same_definition(begun, pipeline.fingerprint):
+            raise ViewChanged(
+                "run",
+                f"the {output.kind} {output.name}",
+                f"its definition is not the one that version {output.version} was begun with",
+                f"Declare it with version={output.version + 1}: it then begins anew, and writes everything again.",
+            )
 
     def _choose_build(
         self,
@@ -299,6 +314,9 @@ class Engine:
         checkpoint = self._checkpoint(query)
         ticking = self._prepare_ticks(members[0])
         running = [self._member(member, query, checkpoint) for member in members]
+        first = running[0].pipeline
+        if not isinstance(first.output, View) and checkpoint.definition() is None:
+            checkpoint.define(first.fingerprint)
         streams = running[0].pipeline.streams
         own = [stream for stream in streams if stream.name not in self._dead_owners]
         for stream in own:

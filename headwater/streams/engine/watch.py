@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from headwater.errors import HeadwaterError, PipelineFailed
 logger = logging.getLogger("headwater.streams")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+# How Spark says that a query ended; without a reason when a Python process of its own was killed.
+_STREAM_FAILED = re.compile(r"\[STREAM_FAILED\] .* terminated with exception: *(.*?) *(?:SQLSTATE: \w+)?$")
 STEADY_SECONDS = 60.0  # a query that ran so long, or finished a batch, begins with the shortest pause again
 
 
@@ -154,5 +157,8 @@ def first_line(error: BaseException) -> str:
     if found:
         return found[0].removeprefix("headwater.errors.").rstrip(".")
     line = lines[0].strip() if lines else "no reason given"
+    ended = _STREAM_FAILED.match(line)
+    if ended is not None:
+        line = ended[1] or "one of the processes that Spark started has ended"
     prefix = "" if isinstance(error, PySparkException) else f"{type(error).__name__}: "
     return f"{prefix}{line.rstrip('.')}"
