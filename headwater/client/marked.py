@@ -13,12 +13,12 @@ be: a batch that comes again spread over another number of places is refused.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection, open_client
-from headwater.client.faults import in_words
-from headwater.client.transactions import COORDINATOR_SECONDS, TransactionalWriter
+from headwater.client.positions import read_positions
+from headwater.client.transactions import TransactionalWriter
 from headwater.errors import InvalidTransaction, StaleProducerEpoch, TransactionAborted
 
 MARKS = "headwater.marks"
@@ -101,12 +101,7 @@ class MarkedWriter:
 
     def _mark(self) -> tuple[int, int]:
         partition = TopicPartition(MARKS, self.place)
-        try:
-            (found,) = self._consumer.committed([partition], COORDINATOR_SECONDS)
-        except KafkaException as error:
-            raise in_words(error, "read the mark of", f"{self.name}, place {self.place}") from error
-        if found.error is not None:
-            raise in_words(found.error, "read the mark of", f"{self.name}, place {self.place}")
+        (found,) = read_positions(self._consumer, [partition], f"{self.name}, place {self.place}")
         metadata = found.metadata or ""
         places = int(metadata) if metadata.isdigit() else self.places
         return max(found.offset, 0), places

@@ -19,15 +19,15 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection, open_client
-from headwater.client.faults import in_words
 from headwater.client.marked import MarkedWriter
-from headwater.client.transactions import COORDINATOR_SECONDS, TransactionalWriter
+from headwater.client.positions import read_positions, save_positions
+from headwater.client.transactions import TransactionalWriter
 from headwater.errors import Unreachable
 from headwater.streams.declarations import Stream
 from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint, Offsets
@@ -252,12 +252,10 @@ class _DeadLetters:
     def position(self) -> dict[int, int]:
         """By partition, up to where values have been looked at."""
         if self._position is None:
+            self._take_over()  # then nobody else moves it any more
             numbers = Admin(self._connection).partitions(self._stream.topic)
             places = [TopicPartition(self._stream.topic, number) for number in numbers]
-            try:
-                found = self._consumer.committed(places, COORDINATOR_SECONDS)
-            except KafkaException as error:
-                raise in_words(error, "read the position of", self._name) from error
+            found = read_positions(self._consumer, places, self._name)
             position = {each.partition: each.offset for each in found}
             new = [number for number, offset in position.items() if offset < 0]
             if new:
@@ -283,22 +281,28 @@ class _DeadLetters:
 
     def _save(self, position: Mapping[int, int]) -> None:
         places = [TopicPartition(self._stream.topic, number, at) for number, at in position.items()]
-        try:
-            self._consumer.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:
-            raise in_words(error, "save a position in", self._stream.topic) from error
+        save_positions(self._consumer, places, self._name)
         self._saved = time.monotonic()
 
     def write(self, reasons: Mapping[tuple[str, int, int], str], end: Mapping[int, int]) -> None:
         """Copies these records, and moves the position, in one transaction."""
         messages = list(fetch(self._connection, reasons))
         places = [TopicPartition(self._stream.topic, number, at) for number, at in end.items()]
+        writer = self._take_over()
+        try:
+            with writer.transaction():
+                copy(writer, dead_topic(self._stream.name), messages, reasons)
+                writer.send_offsets(self._consumer, places)
+        except BaseException:
+            # Whether it was committed is in the position, to be read when the next writer has taken over.
+            self._writer = self._position = None
+            raise
+        self.position().update(end)
+
+    def _take_over(self) -> TransactionalWriter:
         if self._writer is None:
             self._writer = TransactionalWriter(self._connection, self._name)
-        with self._writer.transaction():
-            copy(self._writer, dead_topic(self._stream.name), messages, reasons)
-            self._writer.send_offsets(self._consumer, places)
-        self.position().update(end)
+        return self._writer
 
 
 def _is_between(begin: Mapping[int, int], end: Mapping[int, int]) -> Column:
