@@ -8,41 +8,36 @@ the next start), then what follows from the views is brought up to them.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
-from headwater.errors import EngineLost, HeadwaterError, ViewChanged
+from headwater.errors import EngineLost, HeadwaterError
 from headwater.streams import realtime
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
 from headwater.streams.declarations import Stream, Topic, View
 from headwater.streams.engine import sharing
-from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
+from headwater.streams.engine.catalogue import Catalogue
 from headwater.streams.engine.changelog import Changelog
 from headwater.streams.engine.checkpoint import Checkpoint
-from headwater.streams.engine.fingerprint import same_definition
 from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
-from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.running import Member, RunningQuery
 from headwater.streams.engine.session import shuffle_partitions, start_session
 from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of
-from headwater.streams.engine.ticking import Ticking, can_tick, ticks_topic
+from headwater.streams.engine.ticking import Ticking
 from headwater.streams.inputs import events
-from headwater.streams.planning import Pipeline, Plan, plan
+from headwater.streams.planning import Plan, plan
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.files import FileSink
 from headwater.streams.sinks.topics import TopicSink
-from headwater.streams.sinks.views import ViewSink, view_schema
+from headwater.streams.sinks.views import ViewSink
 from headwater.streams.sources.jars import find_jars
-from headwater.views.model import ViewInfo
 from headwater.views.store import ViewStore, open_store
 
 logger = logging.getLogger("headwater.streams")
@@ -58,6 +53,7 @@ class Engine:
 
     spark: SparkSession
     store: ViewStore
+    catalogue: Catalogue
 
     def __init__(
         self,
@@ -75,12 +71,9 @@ class Engine:
         self.status: dict[str, OutputStatus] = {}
         self._given_spark = spark
         self._queries: dict[str, RunningQuery] = {}
-        self._pipelines: dict[str, Pipeline] = {}
-        self._builds: dict[str, Build] = {}
         self._dead_owners: set[str] = set()
         self._followers: list[Recompute | Changelog | Aside] = []
         self._file = StatusFile(settings.data, app.name)
-        self._replays = Replays(settings.data)
         self._stopping = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
         self._admin: Admin | None = None
@@ -88,7 +81,6 @@ class Engine:
         self._ends: dict[tuple[str, int], int] = {}
         self._swept: list[Stream] = []  # streams whose dead values no query counts
         self._swept_at = 0.0
-        self._starts: dict[str, str] = {}  # where the streams of an output begin that is replayed
 
     # -- start ---------------------------------------------------------------------------------------
 
@@ -117,10 +109,14 @@ class Engine:
         planned = plan(self.spark, self.graph, self._open)
         self._make_topics(planned)
         self.store = open_store(self.settings.store)
-        known = {info.name: info for info in self.store.views()}
-        self._pipelines = {pipeline.output.name: pipeline for pipeline in planned.pipelines}
-        queries = self._choose_builds(known)
-        schemas = self._define_recomputed(planned, known)
+        self.catalogue = Catalogue(
+            self.spark, self.app, self.graph, self.settings, self.store, planned, self._open
+        )
+        queries = self.catalogue.choose()
+        builds = {name: build.number for name, build in self.catalogue.builds.items()}
+        for view in planned.recomputed:
+            name = view.output.name
+            self.status[name] = OutputStatus(name, "view", state="running", build=builds[name])
 
         self._aside = Aside(self.spark, self.settings, self.app.name)
         changelogs = {
@@ -129,9 +125,13 @@ class Engine:
             if isinstance(node, View) and node.changelog
         }
         self._changelog = Changelog(self.store, self.connection, changelogs, self.app.name)
-        builds = {name: build.number for name, build in self._builds.items()}
         self._recompute = Recompute(
-            self.spark, self.store, planned.recomputed, schemas, builds, lambda name: self._changelog.news()
+            self.spark,
+            self.store,
+            planned.recomputed,
+            self.catalogue.schemas(),
+            builds,
+            lambda name: self._changelog.news(),
         )
         # In the order in which they end: each takes what those before it leave.
         self._followers = [self._recompute, self._changelog, self._aside]
@@ -175,143 +175,11 @@ class Engine:
             if name not in there:
                 admin.create_topic(name, partitions, configs=configs, exist_ok=True)
 
-    # -- builds of views, and who shares a query -------------------------------------------------------
-
-    def _choose_builds(self, known: Mapping[str, ViewInfo]) -> list[tuple[sharing.Member, ...]]:
-        existing = [name for name in self._checkpoint("").children() if sharing.members_of(name)]
-        homes = {member: name for name in existing for member in sharing.members_of(name)}
-        for name, pipeline in self._pipelines.items():
-            if isinstance(pipeline.output, View):
-                self._builds[name] = self._choose_build(pipeline, pipeline.output, known.get(name), homes)
-            else:
-                self._refuse_changed(pipeline)
-        for name in sharing.torn(self._wanted(), existing):
-            number = self._builds[name].number + 1
-            self._builds[name] = Build(number, self._pipelines[name].fingerprint, "shared query changed")
-        for name, build in self._builds.items():
-            if build.reason not in ("first", "same"):
-                logger.warning("the view %s is built anew: %s", name, build.reason)
-            self._define(self._pipelines[name], build)
-        queries = sharing.queries(self._wanted(), existing)
-        self._remove_checkpoints(set(existing) - {sharing.query_name(members) for members in queries})
-        return queries
-
-    def _refuse_changed(self, pipeline: Pipeline) -> None:
-        """A topic or files go on only with the definition that they were begun with."""
-        output = pipeline.output
-        begun = self._checkpoint(f"{output.name}.{output.version}").definition()
-        if begun is not None and not same_definition(begun, pipeline.fingerprint):
-            raise ViewChanged(
-                "run",
-                f"the {output.kind} {output.name}",
-                f"its definition is not the one that version {output.version} was begun with",
-                f"Declare it with version={output.version + 1}: it then begins anew, and writes everything again.",
-            )
-
-    def _choose_build(
-        self,
-        pipeline: Pipeline,
-        view: View,
-        info: ViewInfo | None,
-        homes: Mapping[sharing.Member, str],
-    ) -> Build:
-        build = choose_build(view.name, view.version, pipeline.fingerprint, info)
-        if build.reason != "same" or info is None:
-            return build
-        home = homes.get(sharing.Member(view.name, build.number))
-        last = self._checkpoint(home).last_finished() if home is not None else None
-        mismatch = needs_rebuild(info.versions[-1], last)
-        if mismatch is not None:
-            return Build(build.number + 1, pipeline.fingerprint, mismatch)
-        start = self._replays.waiting().get(view.name)
-        if start is not None:
-            self._restart_from(pipeline, start)
-            return Build(build.number + 1, pipeline.fingerprint, "replay")
-        return build
-
-    def _restart_from(self, pipeline: Pipeline, start: str) -> None:
-        """Replaces a pipeline by one that reads its streams from another position."""
-
-        self._starts[pipeline.output.name] = start
-        self._reopen(pipeline.output.name)
-        self._replays.done(pipeline.output.name)
-
-    def _reopen(self, name: str, ticks: Mapping[str, str] | None = None) -> None:
-        """Calls an output's function again, on inputs that begin elsewhere, or have topics of ticks."""
-        start = self._starts.get(name)
-
-        def opened(stream: Stream, quick: bool) -> DataFrame:
-            begun = stream if start is None else replace(stream, start=start)
-            return self._open(begun, quick, (ticks or {}).get(stream.name))
-
-        again = plan(self.spark, self.graph, opened)
-        (found,) = [each for each in again.pipelines if each.output.name == name]
-        self._pipelines[name] = replace(found, fingerprint=self._pipelines[name].fingerprint)
-
-    def _tick_topics(self, member: sharing.Member) -> dict[str, str]:
-        """Of an output that reads several streams by time, the topic of ticks of each."""
-        streams = self._pipelines[member.name].streams
-        if len(streams) < 2 or not all(can_tick(stream) for stream in streams):
-            return {}
-        return {
-            stream.name: ticks_topic(self.app.name, member.name, member.build, stream.name)
-            for stream in streams
-        }
-
-    def _wanted(self) -> list[sharing.Wanted]:
-        wanted = []
-        for name, pipeline in self._pipelines.items():
-            output = pipeline.output
-            if not isinstance(output, View):
-                wanted.append(sharing.Wanted(sharing.Member(name, output.version)))
-                continue
-            build = self._builds[name]
-            shares = self.app.share and len(pipeline.streams) == 1 and pipeline.mode != "complete"
-            share = (pipeline.streams[0].name, pipeline.mode) if shares and build.reason != "replay" else None
-            wanted.append(sharing.Wanted(sharing.Member(name, build.number), share))
-        return wanted
-
-    def _define(self, pipeline: Pipeline, build: Build) -> None:
-        output = pipeline.output
-        assert isinstance(output, View)
-        schema = view_schema(output.name, build.number, pipeline.frame.schema, output.key)
-        self.store.define(schema, build.fingerprint)
-
-    def _define_recomputed(self, planned: Plan, known: Mapping[str, ViewInfo]) -> dict[str, StructType]:
-        schemas = {
-            name: pipeline.frame.schema
-            for name, pipeline in self._pipelines.items()
-            if isinstance(pipeline.output, View)
-        }
-        for view in planned.recomputed:
-            name = view.output.name
-            build = choose_build(name, view.output.version, view.fingerprint, known.get(name))
-            self._builds[name], schemas[name] = build, view.schema
-            schema = view_schema(name, build.number, view.schema, view.output.key)
-            self.store.define(schema, build.fingerprint)
-            self.status[name] = OutputStatus(name, "view", state="running", build=build.number)
-        return schemas
-
     # -- queries -------------------------------------------------------------------------------------
-
-    def _checkpoint(self, query: str) -> Checkpoint:
-        return Checkpoint(f"{self.settings.checkpoints}/{self.app.name}/{query}", self.spark)
-
-    def _remove_checkpoints(self, names: set[str]) -> None:
-        """Of builds that are in the store no more; older builds that still serve keep theirs."""
-        held = {
-            sharing.Member(info.name, version.version)
-            for info in self.store.views()
-            for version in info.versions
-        }
-        for name in names:
-            members = sharing.members_of(name)
-            if not held & set(members) and all(member.name in self._builds for member in members):
-                self._checkpoint(name).remove()
 
     def _begin(self, members: tuple[sharing.Member, ...]) -> None:
         query = sharing.query_name(members)
-        checkpoint = self._checkpoint(query)
+        checkpoint = self.catalogue.checkpoint(query)
         ticking = self._prepare_ticks(members[0])
         running = [self._member(member, query, checkpoint) for member in members]
         first = running[0].pipeline
@@ -332,17 +200,17 @@ class Engine:
         started.begin()
 
     def _prepare_ticks(self, member: sharing.Member) -> Ticking | None:
-        topics = self._tick_topics(member)
+        topics = self.catalogue.tick_topics(member)
         if not topics:
             return None
         assert self._admin is not None
         for topic in topics.values():
             self._admin.create_topic(topic, 1, configs={"retention.ms": "-1"}, exist_ok=True)
-        self._reopen(member.name, topics)
-        return Ticking(self.connection, self._pipelines[member.name].streams, topics)
+        self.catalogue.reopen(member.name, topics)
+        return Ticking(self.connection, self.catalogue.pipelines[member.name].streams, topics)
 
     def _member(self, member: sharing.Member, query: str, checkpoint: Checkpoint) -> Member:
-        pipeline = self._pipelines[member.name]
+        pipeline = self.catalogue.pipelines[member.name]
         output = pipeline.output
         status = self.status[member.name] = OutputStatus(member.name, output.kind, build=member.build)
         sink: ViewSink | TopicSink | FileSink | realtime.RealtimeSink
@@ -396,7 +264,9 @@ class Engine:
 
     def measure_lag(self) -> None:
         """Compares what each output covers with the ends of its topics."""
-        topics = {stream.topic for pipeline in self._pipelines.values() for stream in pipeline.streams}
+        topics = {
+            stream.topic for pipeline in self.catalogue.pipelines.values() for stream in pipeline.streams
+        }
         self._measured = time.monotonic()
         try:
             admin = self._admin = self._admin or Admin(self.connection)
@@ -406,7 +276,7 @@ class Engine:
         except HeadwaterError as error:
             logger.debug("no lag: %s", error)
             return
-        for name, pipeline in self._pipelines.items():
+        for name, pipeline in self.catalogue.pipelines.items():
             covered, read = self.status[name].offsets, {stream.topic for stream in pipeline.streams}
             self.status[name].lag = sum(
                 max(0, end - covered.get(topic, {}).get(number, 0))
@@ -428,28 +298,21 @@ class Engine:
         for query in list(self._queries.values()):
             query.refresh()
         self.measure_lag()
-        return all(self.status[name].lag == 0 for name in self._pipelines)
+        return all(self.status[name].lag == 0 for name in self.catalogue.pipelines)
 
     def _replay_views(self) -> None:
         """Begins a new build of each view for which somebody asked."""
-        for name, start in self._replays.waiting().items():
-            pipeline = self._pipelines.get(name)
-            if pipeline is None or not isinstance(pipeline.output, View):
-                continue
-            self._restart_from(pipeline, start)
-            build = Build(self._builds[name].number + 1, pipeline.fingerprint, "replay")
-            self._builds[name] = build
-            self._define(self._pipelines[name], build)
-            self._begin((sharing.Member(name, build.number),))
+        for member in self.catalogue.begin_replays():
+            self._begin((member,))
 
     def _switch_builds(self) -> None:
         """A build that has caught up takes the view's name, and the builds before it go."""
         for info in self.store.views():
-            build, status = self._builds.get(info.name), self.status.get(info.name)
+            build, status = self.catalogue.builds.get(info.name), self.status.get(info.name)
             if build is None or status is None or info.serving == build.number:
                 continue
             current = next(each for each in info.versions if each.version == build.number)
-            caught_up = info.name not in self._pipelines or (
+            caught_up = info.name not in self.catalogue.pipelines or (
                 status.lag is not None and status.lag <= CAUGHT_UP
             )
             if caught_up and current.progress.batch is not None:

@@ -1,0 +1,201 @@
+"""Which build of each view is computed, by which query, from which checkpoint.
+
+Decided at the start from what is declared, what the view store holds, and which checkpoints there are; and
+again when somebody asks for a replay.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headwater.errors import ViewChanged
+from headwater.streams.app import App
+from headwater.streams.declarations import Stream, View
+from headwater.streams.engine import sharing
+from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
+from headwater.streams.engine.checkpoint import Checkpoint
+from headwater.streams.engine.fingerprint import same_definition
+from headwater.streams.engine.replays import Replays
+from headwater.streams.engine.ticking import can_tick, ticks_topic
+from headwater.streams.graph import Graph
+from headwater.streams.planning import Pipeline, Plan, plan
+from headwater.streams.settings import StreamSettings
+from headwater.streams.sinks.views import view_schema
+from headwater.views.model import ViewInfo
+from headwater.views.store import ViewStore
+
+logger = logging.getLogger("headwater.streams")
+
+# Opens a stream: whether for a query in real time, and with which topic of ticks.
+Open = Callable[[Stream, bool, str | None], DataFrame]
+
+
+class Catalogue:
+    """The pipelines of an application, and the builds that they fill."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: App,
+        graph: Graph,
+        settings: StreamSettings,
+        store: ViewStore,
+        planned: Plan,
+        open: Open,
+    ) -> None:
+        self.spark, self.app, self.graph, self.settings = spark, app, graph, settings
+        self.store, self.planned, self.open = store, planned, open
+        self.pipelines = {pipeline.output.name: pipeline for pipeline in planned.pipelines}
+        self.builds: dict[str, Build] = {}
+        self.replays = Replays(settings.data)
+        self._starts: dict[str, str] = {}  # where the streams of an output begin that is replayed
+
+    def checkpoint(self, query: str) -> Checkpoint:
+        """The checkpoint of a query; without a name, the directory of them all."""
+        return Checkpoint(f"{self.settings.checkpoints}/{self.app.name}/{query}", self.spark)
+
+    def _remove_checkpoints(self, names: set[str]) -> None:
+        """Of builds that are in the store no more; older builds that still serve keep theirs."""
+        held = {
+            sharing.Member(info.name, version.version)
+            for info in self.store.views()
+            for version in info.versions
+        }
+        for name in names:
+            members = sharing.members_of(name)
+            if not held & set(members) and all(member.name in self.builds for member in members):
+                self.checkpoint(name).remove()
+
+    def choose(self) -> list[tuple[sharing.Member, ...]]:
+        """Chooses a build for every view, and makes those that are new; the queries to run."""
+        known = {info.name: info for info in self.store.views()}
+        for view in self.planned.recomputed:
+            name, version = view.output.name, view.output.version
+            build = self.builds[name] = choose_build(name, version, view.fingerprint, known.get(name))
+            schema = view_schema(name, build.number, view.schema, view.output.key)
+            self.store.define(schema, build.fingerprint)
+        existing = [name for name in self.checkpoint("").children() if sharing.members_of(name)]
+        homes = {member: name for name in existing for member in sharing.members_of(name)}
+        for name, pipeline in self.pipelines.items():
+            if isinstance(pipeline.output, View):
+                self.builds[name] = self._choose_build(pipeline, pipeline.output, known.get(name), homes)
+            else:
+                self._refuse_changed(pipeline)
+        for name in sharing.torn(self._wanted(), existing):
+            number = self.builds[name].number + 1
+            self.builds[name] = Build(number, self.pipelines[name].fingerprint, "shared query changed")
+        for name, pipeline in self.pipelines.items():
+            if not isinstance(pipeline.output, View):
+                continue
+            build = self.builds[name]
+            if build.reason not in ("first", "same"):
+                logger.warning("the view %s is built anew: %s", name, build.reason)
+            self._define(pipeline, build)
+        queries = sharing.queries(self._wanted(), existing)
+        self._remove_checkpoints(set(existing) - {sharing.query_name(members) for members in queries})
+        return queries
+
+    def _refuse_changed(self, pipeline: Pipeline) -> None:
+        """A topic or files go on only with the definition that they were begun with."""
+        output = pipeline.output
+        begun = self.checkpoint(f"{output.name}.{output.version}").definition()
+        if begun is not None and not same_definition(begun, pipeline.fingerprint):
+            raise ViewChanged(
+                "run",
+                f"the {output.kind} {output.name}",
+                f"its definition is not the one that version {output.version} was begun with",
+                f"Declare it with version={output.version + 1}: it then begins anew, and writes everything again.",
+            )
+
+    def _choose_build(
+        self,
+        pipeline: Pipeline,
+        view: View,
+        info: ViewInfo | None,
+        homes: Mapping[sharing.Member, str],
+    ) -> Build:
+        build = choose_build(view.name, view.version, pipeline.fingerprint, info)
+        if build.reason != "same" or info is None:
+            return build
+        home = homes.get(sharing.Member(view.name, build.number))
+        last = self.checkpoint(home).last_finished() if home is not None else None
+        mismatch = needs_rebuild(info.versions[-1], last)
+        if mismatch is not None:
+            return Build(build.number + 1, pipeline.fingerprint, mismatch)
+        start = self.replays.waiting().get(view.name)
+        if start is not None:
+            self._restart_from(pipeline, start)
+            return Build(build.number + 1, pipeline.fingerprint, "replay")
+        return build
+
+    def begin_replays(self) -> list[sharing.Member]:
+        """New builds of the views for which somebody has asked since."""
+        begun = []
+        for name, start in self.replays.waiting().items():
+            pipeline = self.pipelines.get(name)
+            if pipeline is None or not isinstance(pipeline.output, View):
+                continue
+            build = Build(self.builds[name].number + 1, pipeline.fingerprint, "replay")
+            self._restart_from(pipeline, start)
+            self.builds[name] = build
+            self._define(self.pipelines[name], build)
+            begun.append(sharing.Member(name, build.number))
+        return begun
+
+    def _restart_from(self, pipeline: Pipeline, start: str) -> None:
+        """Replaces a pipeline by one that reads its streams from another position."""
+        self._starts[pipeline.output.name] = start
+        self.reopen(pipeline.output.name)
+        self.replays.done(pipeline.output.name)
+
+    def reopen(self, name: str, ticks: Mapping[str, str] | None = None) -> None:
+        """Calls an output's function again, on inputs that begin elsewhere, or have topics of ticks."""
+        start = self._starts.get(name)
+
+        def opened(stream: Stream, quick: bool) -> DataFrame:
+            begun = stream if start is None else replace(stream, start=start)
+            return self.open(begun, quick, (ticks or {}).get(stream.name))
+
+        again = plan(self.spark, self.graph, opened)
+        (found,) = [each for each in again.pipelines if each.output.name == name]
+        self.pipelines[name] = replace(found, fingerprint=self.pipelines[name].fingerprint)
+
+    def tick_topics(self, member: sharing.Member) -> dict[str, str]:
+        """Of an output that reads several streams by time, the topic of ticks of each."""
+        streams = self.pipelines[member.name].streams
+        if len(streams) < 2 or not all(can_tick(stream) for stream in streams):
+            return {}
+        return {
+            stream.name: ticks_topic(self.app.name, member.name, member.build, stream.name)
+            for stream in streams
+        }
+
+    def _wanted(self) -> list[sharing.Wanted]:
+        wanted = []
+        for name, pipeline in self.pipelines.items():
+            output = pipeline.output
+            if not isinstance(output, View):
+                wanted.append(sharing.Wanted(sharing.Member(name, output.version)))
+                continue
+            build = self.builds[name]
+            shares = self.app.share and len(pipeline.streams) == 1 and pipeline.mode != "complete"
+            share = (pipeline.streams[0].name, pipeline.mode) if shares and build.reason != "replay" else None
+            wanted.append(sharing.Wanted(sharing.Member(name, build.number), share))
+        return wanted
+
+    def schemas(self) -> dict[str, StructType]:
+        """Of all views."""
+        found = {view.output.name: view.schema for view in self.planned.recomputed}
+        for name, pipeline in self.pipelines.items():
+            if isinstance(pipeline.output, View):
+                found[name] = pipeline.frame.schema
+        return found
+
+    def _define(self, pipeline: Pipeline, build: Build) -> None:
+        output = pipeline.output
+        assert isinstance(output, View)
+        schema = view_schema(output.name, build.number, pipeline.frame.schema, output.key)
+        self.store.define(schema, build.fingerprint)
