@@ -354,17 +354,21 @@ class Engine:
             follower.end()
         for query in self._queries.values():
             query.refresh()
-        if self.status:
-            self._file.write(document_of(self.app.name, list(self.status.values()), stopped=True))
+        self._write_end()
         if hasattr(self, "store"):
             self.store.close()
         if self._liveness is not None:
             self._liveness.give_up()
             self.spark.stop()
 
-    def _abandon(self) -> None:
-        """Without Spark there is nothing to stop; what was under way is repeated at the next start."""
+    def _write_end(self) -> None:
+        for status in self.status.values():
+            status.state = "stopped" if status.state == "running" else status.state
         if self.status:
             self._file.write(document_of(self.app.name, list(self.status.values()), stopped=True))
+
+    def _abandon(self) -> None:
+        """Without Spark there is nothing to stop; what was under way is repeated at the next start."""
+        self._write_end()
         if hasattr(self, "store"):
             self.store.close()
