@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.errors import ApplicationInvalid, EngineMissing
 from headwater.streams.declarations import Format
+from headwater.streams.formats.numbers import all_finite
 from headwater.streams.formats.registry import schema_by_number, split_header
 
 _SIMPLE = {
@@ -27,6 +28,8 @@ _LOGICAL = {
     "timestamp-micros": "timestamp",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
+    "time-millis": "string",
+    "time-micros": "string",
     "uuid": "string",
 }
 
@@ -116,7 +119,7 @@ def decode(value: bytes, schema: str, registry: str | None) -> Any:
         raise ValueError(f"it is not Avro of the schema: {error}") from error
     if stream.read(1):
         raise ValueError("it is longer than the schema says")
-    return record
+    return all_finite(record) if '"double"' in schema or '"float"' in schema else record
 
 
 @lru_cache(maxsize=256)

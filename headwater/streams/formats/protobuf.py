@@ -2,16 +2,18 @@
 
 import base64
 import importlib
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Format
+from headwater.streams.formats.numbers import finite
 
 _TYPES = {
     FieldDescriptor.TYPE_DOUBLE: "double",
@@ -32,6 +34,7 @@ _TYPES = {
     FieldDescriptor.TYPE_SINT64: "bigint",
 }
 _TIMESTAMP = "google.protobuf.Timestamp"
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def protobuf(
@@ -89,10 +92,48 @@ def decode(value: bytes, message: str, descriptors: str | None, registry: bool) 
         instance.ParseFromString(_without_header(value) if registry else value)
     except DecodeError as error:
         raise ValueError(f"it is not a {message}: {error}") from error
-    # Fields without a value get their defaults, as readers of the format see them.
-    return json_format.MessageToDict(
-        instance, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+    return _plain(instance)
+
+
+def _plain(message: Message) -> Any:
+    """A message as JSON has it for our columns.
+
+    (Protobuf's own JSON has texts for numbers of 64 bits, and forms of its own for some messages of Google's,
+    which are no columns.) A field without a value has its default, as readers of the format see it, or is left
+    out where the message can tell that it is missing.
+    """
+    if message.DESCRIPTOR.full_name == _TIMESTAMP:
+        try:
+            return _FIRST + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+        except OverflowError as error:
+            raise ValueError(f"its time of {message.seconds} seconds is out of range") from error
+    return {
+        field.name: _field(field, getattr(message, field.name))
+        for field in message.DESCRIPTOR.fields
+        if not field.has_presence or message.HasField(field.name)
+    }
+
+
+def _field(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {_key(key): _single(inner, entry) for key, entry in value.items()}
+    if field.is_repeated:
+        return [_single(field, entry) for entry in value]
+    return _single(field, value)
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _single(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None:
+        return _plain(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known is not None else str(value)
+    return finite(value) if isinstance(value, float) else value
 
 
 def _without_header(value: bytes) -> bytes:
