@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -23,6 +24,10 @@ from headwater.broker.transactions import handlers  # noqa: F401
 from headwater.errors import AddressInUse
 
 logger = logging.getLogger("headwater.broker")
+
+# Set by who starts a broker for itself and holds its standard input: the broker ends when that is closed, and so
+# with its owner, however that ends.
+LEASH = "HEADWATER_BROKER_LEASH"
 
 # The thread that waits for the disk must get its turn soon after the disk is done.
 SWITCH_INTERVAL = 0.0005
@@ -47,6 +52,8 @@ async def _serve(settings: BrokerSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if os.environ.get(LEASH):
+        loop.add_reader(sys.stdin.fileno(), stop.set)
     broker = Broker(settings, loop)
     await broker.start()
     try:
@@ -60,6 +67,8 @@ async def _serve(settings: BrokerSettings) -> None:
     broker.port = server.sockets[0].getsockname()[1]
     print(f"headwater broker ready at {broker.host}:{broker.port} (data {settings.data})", flush=True)
     await stop.wait()
+    if os.environ.get(LEASH):
+        loop.remove_reader(sys.stdin.fileno())
     logger.info("stopping")
     server.close()
     await broker.stop()

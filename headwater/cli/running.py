@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwater.streams.settings import StreamSettings
 
 BROKER_SECONDS = 30.0
+LEASH = "HEADWATER_BROKER_LEASH"  # as the broker calls it; to import it from there would cost its start
 
 Metrics = Annotated[
     int | None,
@@ -144,10 +145,17 @@ def _stop_on_signals(stopping: threading.Event) -> None:
 
 @contextmanager
 def embedded_broker(data: Path, port: int) -> Iterator[str]:
-    """A broker in a process of its own, ended with the block; gives its address."""
+    """A broker in a process of its own, which ends with the block, or with this process; gives its address."""
     command = [sys.executable, "-m", "headwater.cli.main", "broker", "--data", str(data), "--port", str(port)]
     # In a group of its own: Ctrl-C reaches the streams first, and the broker ends after them.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, LEASH: "1"},
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
