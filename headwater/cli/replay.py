@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.output import say
-from headwater.cli.stream_options import Data, Store, stream_settings
+from headwater.cli.stream_options import Data, Store, has_store, no_store, stream_settings
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +41,8 @@ def replay(
     from headwater.views.store import open_store
 
     settings = stream_settings(data=data, store=store)
+    if not has_store(settings):
+        raise no_store("replay", view, settings)
     with open_store(settings.store) as opened:
         names = [info.name for info in opened.views()]
     if view not in names:

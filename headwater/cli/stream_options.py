@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from headwater.errors import HeadwaterError
     from headwater.streams.settings import StreamSettings
 
 Application = Annotated[
@@ -57,3 +58,17 @@ def stream_settings(
         bootstrap=bootstrap,
         properties=properties or (),
     )
+
+
+def has_store(settings: "StreamSettings") -> bool:
+    """Whether the view store is there. To open one that is not would make it, and who only looks should not."""
+    file = settings.store.removeprefix("sqlite:///")
+    return file == settings.store or Path(file).exists()
+
+
+def no_store(operation: str, view: str, settings: "StreamSettings") -> "HeadwaterError":
+    """The error for a view that is asked for where no store is."""
+    from headwater.errors import UnknownView
+
+    cause = f"no application has kept views in {settings.store}"
+    return UnknownView(operation, view, cause, "Start it with `headwater up`, or name its --data or --store.")

@@ -7,7 +7,7 @@ import typer
 
 from headwater.cli import options
 from headwater.cli.output import note, print_json, print_table, say
-from headwater.cli.stream_options import Data, Store, stream_settings
+from headwater.cli.stream_options import Data, Store, has_store, no_store, stream_settings
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +40,13 @@ def views(
     from headwater.views.store import open_store
     from headwater.views.values import to_json
 
-    with open_store(stream_settings(data=data, store=store).store) as opened:
+    settings = stream_settings(data=data, store=store)
+    if not has_store(settings):
+        if view is not None:
+            raise no_store("show", view, settings)
+        note(f"no views in {settings.store}; start an application with `headwater up`, or name its --data")
+        return
+    with open_store(settings.store) as opened:
         if view is None:
             _list(opened, json)
             return

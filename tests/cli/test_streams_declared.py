@@ -177,14 +177,20 @@ def test_what_asks_for_data_says_where_it_looked(tmp_path: Path) -> None:
     status = run("status", "--data", str(tmp_path))
     assert (status.code, len(status.err.splitlines())) == (1, 1)
     assert f"no application has run with the data in {tmp_path}. Start it with `headwater up`" in status.err
+    store = f"sqlite:///{tmp_path}/views.db"
     views = run("views", "--data", str(tmp_path))
     assert (views.code, views.out) == (0, "")
-    assert views.err == "no views yet; start an application with `headwater up`\n"
-    view = run("views", "words", "--data", str(tmp_path))
-    assert (view.code, len(view.err.splitlines())) == (1, 1) and "headwater: cannot" in view.err
-    replay = run("replay", "words", "--data", str(tmp_path))
-    assert (replay.code, len(replay.err.splitlines())) == (1, 1)
-    assert "cannot replay words: the views of the store are: none" in replay.err
+    assert views.err == (
+        f"no views in {store}; start an application with `headwater up`, or name its --data\n"
+    )
+    for verb, asked in (("views", "show"), ("replay", "replay")):
+        result = run(verb, "words", "--data", str(tmp_path))
+        assert (result.code, result.out) == (1, "")
+        assert result.err == (
+            f"headwater: cannot {asked} words: no application has kept views in {store}. "
+            "Start it with `headwater up`, or name its --data or --store.\n"
+        )
+    assert list(tmp_path.iterdir()) == []  # who only looks makes nothing
 
 
 def test_a_store_that_is_none(tmp_path: Path) -> None:
@@ -207,3 +213,15 @@ def test_no_broker_is_said_before_spark_starts(shop: Path, tmp_path: Path) -> No
     assert result.code == 1
     assert "headwater: cannot reach a broker at 127.0.0.1:9: connection refused." in result.err
     assert not (tmp_path / "data" / "logs").exists()
+
+
+def test_up_starts_no_broker_where_one_is_named(shop: Path, tmp_path: Path) -> None:
+    shop.write_text(DECLARED)
+    data = tmp_path / "data"
+    named = {"HEADWATER_BOOTSTRAP": "127.0.0.1:9"}
+    (tmp_path / "headwater.toml").write_text('bootstrap = "127.0.0.1:9"\n')
+    for how in ({"env": named}, {"cwd": tmp_path}):
+        result = run("up", str(shop), "--data", str(data), **how)  # type: ignore[arg-type]
+        assert result.code == 1
+        assert "cannot reach a broker at 127.0.0.1:9: connection refused." in result.err
+    assert not (data / "log").exists()
