@@ -10,8 +10,8 @@ knows when it received: that is enough to say when it was by ours.
 Try it::
 
     headwater up examples/sensors.py --data data
-    echo '{"site": "roof", "sensor": "r1", "celsius": 21.5, "at": "2026-01-05T10:00:03Z",
-           "sent": "2026-01-05T10:00:04Z"}' | tr -d '\n' | headwater produce readings
+    echo '{"site":"roof","sensor":"r1","celsius":21.5,"at":"2026-01-05T10:00:03Z","sent":"2026-01-05T10:00:04Z"}' |
+        headwater produce readings
     headwater views hours --data data
 """
 

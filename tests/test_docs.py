@@ -1,12 +1,18 @@
 """The documents say what the code does."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import headwater
 from headwater.broker.settings import PROPERTIES
+from headwater.client import settings as client_settings
 from headwater.log.config import SETTINGS
+from headwater.streams import settings as stream_settings
+from headwater.streams.engine import metrics
+from headwater.streams.sources import jars
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -36,3 +42,30 @@ def test_the_tour_names_every_module() -> None:
         for module in modules:
             if module.name not in ("__init__.py", "context.py", "settings.py", "metadata_cache.py"):
                 assert module.name in tour, f"docs/architecture.md does not mention {module.name}"
+
+
+def test_every_setting_and_metric_of_streams_is_documented() -> None:
+    operations = (ROOT / "docs/operations.md").read_text()
+    variables = [
+        value
+        for module in (stream_settings, client_settings, jars)
+        for name, value in vars(module).items()
+        if name.endswith("_VARIABLE")
+    ]
+    assert len(variables) >= 9
+    for variable in variables:
+        assert f"`{variable}`" in operations, variable
+    for name in metrics._COUNTERS:
+        assert f"`headwater_{name}_total`" in operations, name
+    for name in [*metrics._GAUGES, "up"]:
+        assert f"`headwater_{name}`" in operations, name
+
+
+def test_the_guide_has_everything_that_applications_are_written_with() -> None:
+    guide = (ROOT / "docs/streams.md").read_text()
+    for name in headwater._HOMES:
+        assert re.search(rf"\bhw\.{name}\b|from headwater import {name}\b", guide), name
+    for method in (headwater.App.stream, headwater.App.view, headwater.App.topic, headwater.App.files):
+        for parameter in inspect.signature(method).parameters:
+            if parameter not in ("self", "topic", "path"):
+                assert re.search(rf"`{parameter}\b|\b{parameter}=", guide), (method.__name__, parameter)
