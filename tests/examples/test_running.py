@@ -13,6 +13,7 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.client.reader import Reader
+from headwater.streams.engine.status import StatusFile
 from headwater.views.store import ViewStore, open_store
 from tests.support.application import Application
 
@@ -73,6 +74,23 @@ def hours_are_there(store: ViewStore) -> bool:
     return True
 
 
+def late_reading_is_counted(running: Application) -> None:
+    """An hour old when it was sent, and counted though its time is one that the function computes."""
+    sent = datetime(2011, 1, 1, tzinfo=UTC)
+    old = (sent - timedelta(hours=1)).isoformat()
+    running.produce(
+        "readings", [{"site": "s0", "sensor": "x", "celsius": 1.0, "at": old, "sent": sent.isoformat()}]
+    )
+
+    def late() -> int:
+        document = StatusFile(running.data, "sensors").read()
+        assert document is not None
+        return int(next(each["late"] for each in document["outputs"] if each["name"] == "minutes"))
+
+    running.wait_for(late)
+    assert late() == 1
+
+
 @pytest.mark.parametrize(
     ("name", "topic", "events", "is_done"),
     [
@@ -90,6 +108,8 @@ def test_an_example_runs_from_events_to_views(
         with open_store(f"sqlite:///{data / 'views.db'}") as store:
             running.wait_for(lambda: is_done(store))
             views = {info.name for info in store.views()}
+        if name == "sensors":
+            late_reading_is_counted(running)
         # Each view has its changelog, whose newest values are its rows.
         app = importlib.import_module(f"examples.{name}").app
         assert views == {node.name for node in app.nodes if node.kind == "view"}

@@ -179,10 +179,19 @@ class RunningQuery:
         if self.ticking is not None:
             for stream in self.streams:
                 self.ticking.read(stream.name, observed.get(dead_metric(stream.name)) or {}, end)
-        if dropped_by_watermark(progress):
-            # Of views that share a query, those without a window have left nothing out.
-            for member in [each for each in self.members if each.pipeline.windows] or self.members:
+        self._count_late(progress)
+
+    def _count_late(self, progress: dict[str, Any]) -> None:
+        dropped = dropped_by_watermark(progress)
+        if not dropped:
+            return
+        # Of views that share a query, those without a window have left nothing out.
+        for member in [each for each in self.members if each.pipeline.windows] or self.members:
+            if any(stream.time is not None for stream in self.streams):
                 self._late(member, range(progress["batchId"], progress["batchId"] + 1))
+            else:  # by a time that the function computes: which ones they were cannot be told afterwards
+                late = self._aside.counts.late
+                late[member.name] = late.get(member.name, 0) + dropped
 
     def _count_missed(self, start: Offsets, end: Offsets) -> None:
         """What retention took before it was read, of streams that go on all the same."""
