@@ -1,9 +1,10 @@
 """Writing in transactions: records and consumed positions become visible together, or not at all."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -13,7 +14,11 @@ from headwater.client.writer import Compression, Writer
 from headwater.errors import HeadwaterError, InvalidTransaction, StaleProducerEpoch, TransactionAborted
 
 COORDINATOR_SECONDS = 30.0
+OFFSETS_SECONDS = 5.0
+HUNG_SECONDS = 3.0  # behind its time-out a call is given up
 TRANSACTION_SECONDS = 60.0
+
+T = TypeVar("T")
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
@@ -44,6 +49,7 @@ class TransactionalWriter(Writer):
         self.transactional_id = transactional_id
         self._transaction_seconds = transaction_seconds
         self._is_open = False
+        self._is_hung = False
         connection.require_listener()
         super().__init__(connection, compression=compression, delivery_seconds=transaction_seconds)
         self._persist("open", lambda: self.producer.init_transactions(COORDINATOR_SECONDS))
@@ -75,7 +81,7 @@ class TransactionalWriter(Writer):
             self._commit()
         except BaseException as error:
             self.written = written_before
-            if not isinstance(error, StaleProducerEpoch):
+            if not isinstance(error, StaleProducerEpoch) and not self._is_hung:
                 self._abort()
             raise
         finally:
@@ -84,10 +90,16 @@ class TransactionalWriter(Writer):
     def send_offsets(self, consumer: Consumer, positions: Sequence[TopicPartition]) -> None:
         """Commit a group's positions (the next offset to read, each) as part of the transaction."""
         metadata = consumer.consumer_group_metadata()
-        self._persist(
-            "add offsets to",
-            lambda: self.producer.send_offsets_to_transaction(list(positions), metadata, COORDINATOR_SECONDS),
-        )
+
+        def send() -> None:
+            self.producer.send_offsets_to_transaction(list(positions), metadata, OFFSETS_SECONDS)
+
+        # When a broker went away at the wrong moment, librdkafka's call never returns, whatever its time-out.
+        operation = "add offsets to"
+        if not self._persist(operation, lambda: finishes(send, OFFSETS_SECONDS + HUNG_SECONDS)):
+            self._is_hung = True
+            cause = "the producer does not answer any more; a new one has to take over"
+            raise TransactionAborted(operation, self._subject, cause)
 
     @property
     def _subject(self) -> str:
@@ -103,12 +115,11 @@ class TransactionalWriter(Writer):
         except HeadwaterError:
             pass
 
-    def _persist(self, operation: str, call: Callable[[], object]) -> None:
+    def _persist(self, operation: str, call: Callable[[], T]) -> T:
         """Make a call, again while librdkafka says that it may be repeated."""
         while True:
             try:
-                call()
-                return
+                return call()
             except KafkaException as error:
                 fault = error.args[0]
                 if fault.code() in _FENCED:
@@ -119,3 +130,25 @@ class TransactionalWriter(Writer):
                     raise TransactionAborted(operation, self._subject, cause) from error
                 if not fault.retriable():
                     raise in_words(fault, operation, self._subject) from error
+
+
+def finishes(call: Callable[[], object], seconds: float) -> bool:
+    """Makes a call in a thread of its own; False, and the thread is left behind, when it takes longer.
+
+    >>> finishes(lambda: None, 5.0), finishes(threading.Event().wait, 0.01)
+    (True, False)
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="transaction", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
+    return not thread.is_alive()

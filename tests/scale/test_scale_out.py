@@ -33,7 +33,7 @@ pytestmark = [
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RATE = 300  # records a second
-RECOVERY_SECONDS = 180.0
+RECOVERY_SECONDS = 240.0
 # A node that was killed is let in again by itself as soon as its old session has ended.
 KAFKA = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 TEXTS = (

@@ -27,7 +27,7 @@ from tests.support.servers import Headwater
 KILLS = int(os.environ.get("HEADWATER_KILLS", "0"))
 APPLICATION = Path(__file__).with_name("ledger.py")
 RATE = 200  # payments a second
-RECOVERY_SECONDS = 120.0
+RECOVERY_SECONDS = 240.0
 
 # Few kinds where many tests run one after the other: each kill costs some seconds.
 CHOSEN = tuple(filter(None, os.environ.get("HEADWATER_KILLED", "").split(",")))
