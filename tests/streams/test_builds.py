@@ -67,19 +67,23 @@ def test_plans_of_another_spark_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "finished", "reason"),
+    ("batch", "finished", "planned", "reason"),
     [
-        (7, 7, None),  # as it should be
-        (8, 7, None),  # killed between the two
-        (0, None, None),  # the same, in the first batch
-        (None, None, None),
-        (9, 7, "checkpoint lost"),
-        (7, None, "checkpoint lost"),
-        (6, 7, "store lost"),
-        (None, 0, "store lost"),
+        (7, 7, 7, None),  # as it should be
+        (7, 7, 8, None),  # killed before the store had it
+        (8, 7, 8, None),  # killed after that
+        (0, None, 0, None),  # the same, in the first batch
+        (None, None, 0, None),
+        (None, None, None, None),
+        (8, 7, 7, "checkpoint lost"),
+        (9, 7, 9, "checkpoint lost"),
+        (7, None, None, "checkpoint lost"),
+        (0, None, None, "checkpoint lost"),
+        (6, 7, 7, "store lost"),
+        (None, 0, 0, "store lost"),
     ],
 )
 def test_checkpoint_and_store_have_to_be_of_one_history(
-    batch: int | None, finished: int | None, reason: str | None
+    batch: int | None, finished: int | None, planned: int | None, reason: str | None
 ) -> None:
-    assert needs_rebuild(built(1, mark(1), batch), finished) == reason
+    assert needs_rebuild(built(1, mark(1), batch), finished, planned) == reason

@@ -52,15 +52,18 @@ def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | No
 
 
 def needs_rebuild(
-    newest: VersionInfo, last_finished: int | None
+    newest: VersionInfo, last_finished: int | None, last_planned: int | None
 ) -> Literal["checkpoint lost", "store lost"] | None:
     """Whether checkpoint and store are not of one history any more, so that going on would leave holes.
 
-    The store is written before the batch is finished in the checkpoint: it is level or one batch ahead.
+    A batch is planned in the checkpoint, then in the store, then finished in the checkpoint: the store is level
+    with it or one batch ahead, and has no batch that was not planned. Spark does not sync its files: a power cut
+    can take the newest, and it would then plan other batches under numbers that the store has had.
     """
     batch = newest.progress.batch
-    if last_finished is None:
-        return "checkpoint lost" if batch is not None and batch > 0 else None
-    if batch is not None and batch > last_finished + 1:
-        return "checkpoint lost"  # the newest files of it, in a power cut: Spark does not sync them
-    return "store lost" if batch is None or batch < last_finished else None
+    finished, planned = (-1 if each is None else each for each in (last_finished, last_planned))
+    if batch is None:
+        return "store lost" if finished >= 0 else None
+    if batch > planned or batch > finished + 1:
+        return "checkpoint lost"
+    return "store lost" if batch < finished else None

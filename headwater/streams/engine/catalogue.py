@@ -121,8 +121,9 @@ class Catalogue:
         if build.reason != "same" or info is None:
             return build
         home = homes.get(sharing.Member(view.name, build.number))
-        last = self.checkpoint(home).last_finished() if home is not None else None
-        mismatch = needs_rebuild(info.versions[-1], last)
+        kept = self.checkpoint(home) if home is not None else None
+        last = (kept.last_finished(), kept.last_planned()) if kept is not None else (None, None)
+        mismatch = needs_rebuild(info.versions[-1], *last)
         if mismatch is not None:
             return Build(build.number + 1, pipeline.fingerprint, mismatch)
         start = self.replays.waiting().get(view.name)

@@ -75,6 +75,16 @@ class Checkpoint:
         """The newest batch that has ended."""
         return max(self._numbers("commits"), default=None)
 
+    def last_planned(self) -> int | None:
+        """The newest batch whose offsets are there, and whole."""
+        for number in sorted(self._numbers("offsets"), reverse=True):
+            try:
+                if self.batch(number) is not None:
+                    return number
+            except (ValueError, IndexError):
+                continue  # torn by a power cut
+        return None
+
     def _numbers(self, folder: str) -> list[int]:
         return [int(name) for name in self._names(folder) if name.isdigit()]
 
