@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.faults.harness import chance, create_topic
 from tests.faults.streams import feed as payments
 from tests.faults.streams.driver import Driver
 from tests.faults.streams.feed import Feed, Record
-from tests.faults.streams.verdict import Verdict
+from tests.faults.streams.verdict import Verdict, committed, different
 from tests.support.postgres import Postgres
 from tests.support.servers import ApacheKafka
 from tests.support.spark_cluster import SparkCluster
@@ -162,6 +163,40 @@ def test_word_count(tmp_path: Path) -> None:
         return [] if found == words else [f"{set(found.items()) ^ set(words.items())}"]
 
     run(REPOSITORY / "examples" / "word_count.py", "lines", "word_count", line, tmp_path, check)
+
+
+def trade(number: int) -> Record:
+    """A trade, out of order by less than the lateness; its key is its number."""
+    at = payments.BEGIN + number * timedelta(milliseconds=3) - timedelta(milliseconds=number * 7919 % 5000)
+    value = {"symbol": f"S{number % 7}", "price": number * 37 % 1000 / 4, "at": at.isoformat()}
+    return str(number), json.dumps(value).encode()
+
+
+def test_stock_statistics(tmp_path: Path) -> None:
+    def check(cluster: Cluster, sent: int) -> list[str]:
+        late = {int(message.key()) for message in committed(cluster.kafka.bootstrap, "ten_seconds.late")}
+        prices: dict[tuple[int, str], list[float]] = {}
+        for number in range(sent):
+            value = json.loads(trade(number)[1])
+            second = int(datetime.fromisoformat(value["at"]).timestamp())
+            if number not in late:
+                prices.setdefault((second - second % 10, value["symbol"]), []).append(value["price"])
+        # Prices are quarters: their sums are exact in whatever order.
+        right = {key: (min(all), max(all), sum(all) / len(all), len(all)) for key, all in prices.items()}
+        with open_store(cluster.database.url()) as store:
+            found = {
+                (int(row["window"]["start"].timestamp()), row["symbol"]): (
+                    row["low"],
+                    row["high"],
+                    row["average"],
+                    row["trades"],
+                )
+                for row in store.rows("ten_seconds")
+            }
+        return different("ten_seconds", found, right)
+
+    application = REPOSITORY / "examples" / "stock_statistics.py"
+    run(application, "trades", "ten_seconds", trade, tmp_path, check)
 
 
 def test_a_topic_and_a_view_of_windows(tmp_path: Path) -> None:

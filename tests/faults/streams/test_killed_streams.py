@@ -32,7 +32,7 @@ RECOVERY_SECONDS = 240.0
 # Few kinds where many tests run one after the other: each kill costs some seconds.
 CHOSEN = tuple(filter(None, os.environ.get("HEADWATER_KILLED", "").split(",")))
 SQLITE = CHOSEN or (
-    ("driver", "java", "worker", "runner", "broker") if KILLS else ("worker", "broker", "driver")
+    ("driver", "java", "worker", "runner", "broker") if KILLS else ("worker", "broker", "driver or java")
 )
 POSTGRESQL = CHOSEN or ("driver", "worker", "broker", "postgres")
 
@@ -114,7 +114,7 @@ class World:
 
 
 def schedule(kinds: tuple[str, ...], dice: random.Random) -> list[str]:
-    kills = [kind for kind in kinds for _ in range(max(KILLS, 1))]
+    kills = [dice.choice(kind.split(" or ")) for kind in kinds for _ in range(max(KILLS, 1))]
     if KILLS:
         dice.shuffle(kills)
     return kills
@@ -140,7 +140,7 @@ def run(store: str, kinds: tuple[str, ...], folder: Path) -> None:
             if not world.kill(kind, dice):
                 waiting.insert(dice.randint(0, len(waiting)), kind)
                 world.driver.wait_ready()
-            if KILLS and sum(world.killed.values()) % 25 == 0:
+            elif sum(world.killed.values()) % 25 == 0:
                 print(f"{time.monotonic() - began:.0f} s: killed {dict(world.killed)}", flush=True)
         sent = world.feed.finish()
         world.wait_until_covered(sent)
