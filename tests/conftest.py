@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# How long an example takes says more about what else the machine does than about us.
+hypothesis.settings.register_profile(
+    "headwater", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("headwater")
+
 _numbers = itertools.count(1)
 
 
