@@ -137,10 +137,9 @@ def run(store: str, kinds: tuple[str, ...], folder: Path) -> None:
             time.sleep(dice.uniform(0.0, 2.0))
             world.driver.supervise()
             kind = waiting.pop(0)
-            if not world.kill(kind, dice):
-                waiting.insert(dice.randint(0, len(waiting)), kind)
-                world.driver.wait_ready()
-            elif sum(world.killed.values()) % 25 == 0:
+            while not world.kill(kind, dice):
+                world.wait_until_covered(world.covered() + 1)
+            if sum(world.killed.values()) % 25 == 0:
                 print(f"{time.monotonic() - began:.0f} s: killed {dict(world.killed)}", flush=True)
         sent = world.feed.finish()
         world.wait_until_covered(sent)
