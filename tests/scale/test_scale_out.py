@@ -168,7 +168,7 @@ def test_word_count(tmp_path: Path) -> None:
 def trade(number: int) -> Record:
     """A trade, out of order by less than the lateness; its key is its number."""
     at = payments.BEGIN + number * timedelta(milliseconds=3) - timedelta(milliseconds=number * 7919 % 5000)
-    value = {"symbol": f"S{number % 7}", "price": number * 37 % 1000 / 4, "at": at.isoformat()}
+    value = {"symbol": f"S{number % 7}", "price": (number * 37 % 1000 + 1) / 4, "at": at.isoformat()}
     return str(number), json.dumps(value).encode()
 
 
