@@ -159,12 +159,17 @@ class Driver:
         return found
 
     def _descendants(self) -> list[psutil.Process]:
+        """What the driver has started: all of its session. Workers outlive their daemon, as orphans."""
         if self._process is None or not self.running:
             return []
-        try:
-            return list(psutil.Process(self._process.pid).children(recursive=True))
-        except psutil.NoSuchProcess:
-            return []
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != self._process.pid and os.getsid(process.pid) == self._process.pid:
+                    found.append(process)
+            except ProcessLookupError:
+                continue
+        return found
 
     # -- what is left, and what was said ---------------------------------------------------------------
 
