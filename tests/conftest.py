@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.support.postgres import Postgres
