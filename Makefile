@@ -41,7 +41,7 @@ test-dependencies: $(VENV)/.test-setup ## What the tests need: PyPI, Debian pack
 
 test: test-dependencies ## Lint, types, and every test
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m tests.support.halves
+	$(BIN)/python -m tests.support.together
 
 lint: $(VENV)/.test-setup check ## Style and types
 

@@ -1,0 +1,58 @@
+"""All tests, in three runs at once: one that keeps Spark busy, and two that mostly wait for clients and brokers.
+
+``python -m tests.support.together [pytest's arguments]``. Two cores are enough for the three: together they need less
+of them than one after the other would take time. What the runs in the background print comes at the end.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+SPARK = (
+    "headwater/streams",
+    "headwater/views",
+    "tests/cli/test_streams_broker.py",
+    "tests/cli/test_streams_declared.py",
+    "tests/cli/test_streams_running.py",
+    "tests/examples",
+    "tests/faults/streams",
+    "tests/streams",
+    "tests/views",
+)
+CLIENTS = ("tests/cli", "tests/client", "tests/clients")
+
+
+def commands(arguments: Sequence[str]) -> list[list[str]]:
+    """The runs. Whatever is not named above belongs to the first."""
+    pytest = [sys.executable, "-m", "pytest", *arguments]
+    alone = ["-p", "no:cacheprovider"]  # runs beside each other must not write one cache
+    apart = [f"--ignore={path}" for path in SPARK]
+    rest = [f"--ignore={path}" for path in CLIENTS]
+    return [[*pytest, *apart, *rest], [*pytest, *alone, *SPARK], [*pytest, *alone, *CLIENTS, *apart]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs all; fails when one of them does."""
+    missing = [path for path in (*SPARK, *CLIENTS) if not (REPOSITORY / path).exists()]
+    assert not missing, f"not there any more: {missing}"
+    first, *others = commands(arguments)
+    started = []
+    for command in others:
+        output = tempfile.TemporaryFile()
+        started.append((subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=output), output))
+    codes = [subprocess.run(first, cwd=REPOSITORY, check=False).returncode]
+    for process, output in started:
+        codes.append(process.wait())
+        output.seek(0)
+        sys.stdout.buffer.write(output.read())
+        sys.stdout.flush()
+        output.close()
+    return max(codes, key=abs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
