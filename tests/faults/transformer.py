@@ -6,6 +6,7 @@ A fatal error of its clients ends it with exit code 3: whoever runs it starts it
 
 import argparse
 import json
+import os
 import random
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from headwater.client.transactions import finishes
 from tests.faults.program import QUICK, until_input_ends
 
 FATAL_EXIT = 3
@@ -101,7 +103,14 @@ class Transformer:
             ends[partition] = offset + 1
         positions = [TopicPartition(self.options.input, *end) for end in ends.items()]
         group = self._consumer.consumer_group_metadata()
-        self._insist(lambda: self._producer.send_offsets_to_transaction(positions, group, 10))
+
+        def send() -> None:
+            # After a broker came back librdkafka may never return from this, with any broker: as fatal as it gets.
+            if not finishes(lambda: self._producer.send_offsets_to_transaction(positions, group, 10), 20):
+                print(f"{self.options.transactional_id}: its producer hangs", file=sys.stderr, flush=True)
+                os._exit(FATAL_EXIT)
+
+        self._insist(send)
 
     def _send(self, value: Any, partition: int) -> None:
         while True:
