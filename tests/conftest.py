@@ -83,11 +83,23 @@ def topic(unique: Callable[[str], str]) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Commands and client run against both brokers; each case of a test of many only in ``make commands``."""
+    """Commands and client are tried against both brokers: all of it in ``make commands``, here a part.
+
+    Against Apache Kafka here: topics, groups, and of the client what has one case.
+    """
     if os.environ.get("HEADWATER_TEST_SERVERS") == "both":
         return
-    rooms = ("tests/cli/", "tests/client/")
-    left_out = [item for item in items if item.nodeid.startswith(rooms) and "[kafka-" in item.nodeid]
+    left_out = [item for item in items if _is_for_both(item.nodeid)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _is_for_both(test: str) -> bool:
+    """Whether ``make commands`` is enough for this case of a test."""
+    if not re.search(r"\[(kafka|ApacheKafka)\b", test):
+        return False
+    if test.startswith("tests/client/"):
+        return "[kafka-" in test
+    kept = ("tests/cli/test_topics.py", "tests/cli/test_groups.py")
+    return test.startswith("tests/cli/") and ("[kafka-" in test or not test.startswith(kept))

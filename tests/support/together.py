@@ -1,4 +1,4 @@
-"""All tests, in three runs at once: one that keeps Spark busy, and two that mostly wait for clients and brokers.
+"""All tests, in three runs at once: one that keeps Spark busy, and two that mostly wait for clients and processes.
 
 ``python -m tests.support.together [pytest's arguments]``. Two cores are enough for the three: together they need less
 of them than one after the other would take time. What the runs in the background print comes at the end.
@@ -12,17 +12,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 
-SPARK = (
-    "headwater/streams",
-    "headwater/views",
-    "tests/cli/test_streams_broker.py",
-    "tests/cli/test_streams_declared.py",
-    "tests/cli/test_streams_running.py",
-    "tests/examples",
-    "tests/faults/streams",
-    "tests/streams",
-    "tests/views",
-)
+SPARK = ("headwater/streams", "tests/streams")
 CLIENTS = ("tests/cli", "tests/client", "tests/clients")
 
 
