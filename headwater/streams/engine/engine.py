@@ -86,11 +86,11 @@ class Engine:
 
     def start(self) -> None:
         """Checks everything, then starts everything."""
-        self.connection.require_listener()  # Spark takes seconds to start; nobody should wait for this
         self._jars = find_jars(self.settings)
         quick = [output for output in self.graph.outputs() if isinstance(output, Topic) and output.realtime]
         for output in quick:
             realtime.require_connector(self._jars, output)
+        self.connection.require_listener()  # Spark takes seconds to start; nobody should wait for this
         self.spark = self._given_spark or start_session(
             self.settings, self.app.name, jars=self._jars, slots=self._slots(quick)
         )
