@@ -146,6 +146,8 @@ def first_line(error: BaseException) -> str:
     'ValueError: no such thing'
     >>> first_line(Exception("Job aborted\\nTraceback (most recent call last):\\n  File x\\nKeyError: 'k'\\n"))
     "KeyError: 'k'"
+    >>> first_line(Exception("An error occurred while calling o7.getResult.\\n: java.io.IOException: broken pipe\\n"))
+    'java.io.IOException: broken pipe'
     """
     text = str(error).strip()
     if isinstance(error, HeadwaterError):
@@ -156,6 +158,8 @@ def first_line(error: BaseException) -> str:
     found = [line for line in lines[behind[-1] + 1 :] if not line.startswith(" ")] if behind else []
     if found:
         return found[0].removeprefix("headwater.errors.").rstrip(".")
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        return lines[1].removeprefix(": ").rstrip(".")  # what Java threw
     line = lines[0].strip() if lines else "no reason given"
     ended = _STREAM_FAILED.match(line)
     if ended is not None:
