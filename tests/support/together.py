@@ -12,8 +12,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 
-SPARK = ("headwater/streams", "tests/streams")
-CLIENTS = ("tests/cli", "tests/client", "tests/clients")
+SPARK = ("headwater/streams", "tests/examples", "tests/faults/streams", "tests/streams")
+CLIENTS = ("tests/cli", "tests/clients")
 
 
 def commands(arguments: Sequence[str]) -> list[list[str]]:

@@ -11,6 +11,7 @@ import re
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,9 @@ from headwater.errors import EngineMissing, HeadwaterError
 if TYPE_CHECKING:
     from headwater.streams.settings import StreamSettings
 
-MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
 REPOSITORY_VARIABLE = "HEADWATER_MAVEN"
 SPARK = "org.apache.spark"
+RESOLVER = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
 COMPLETE = "complete"
 SECONDS = 60.0
 _NEXT_STEP = (
@@ -90,6 +91,20 @@ def pyspark_version() -> str:
     return str(pyspark.__version__)
 
 
+def default_repository() -> str:
+    """The repository that Spark itself takes packages from: the default of the resolver among its jars."""
+    import pyspark
+
+    for jar in sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            found = re.search(rb"https://[\w./-]+/maven2\b", archive.read(RESOLVER))
+        if found is not None:
+            return found[0].decode()
+    raise EngineMissing(
+        "fetch", "the jars of Spark's Kafka connector", "this Spark names no repository", _NEXT_STEP
+    )
+
+
 def fetch_jars(
     repository: str | None = None,
     *,
@@ -100,7 +115,7 @@ def fetch_jars(
     """Fetches what is missing of the connector's jars; ``on_jar`` hears of each, and if it was fetched."""
     version = version or pyspark_version()
     folder = folder or cache_folder(version)
-    source = Repository(repository or os.environ.get(REPOSITORY_VARIABLE) or MAVEN_CENTRAL)
+    source = Repository(repository or os.environ.get(REPOSITORY_VARIABLE) or default_repository())
     complete = folder / COMPLETE
     if complete.exists():
         jars = [folder / name for name in complete.read_text().split()]
