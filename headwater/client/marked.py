@@ -10,8 +10,7 @@ It rests on a batch that comes again having the same records in each place. That
 be: a batch that comes again spread over another number of places is refused.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -114,15 +113,3 @@ class MarkedWriter:
                 f"it was written from {self._places_then} tasks, and comes again from {self.places}",
                 "Run it once with as many shuffle partitions as before, then change them.",
             )
-
-
-@contextmanager
-def marked_writer(
-    connection: Connection, name: str, place: int = 0, places: int = 1
-) -> Iterator[MarkedWriter]:
-    """A MarkedWriter that is closed at the end of the block."""
-    writer = MarkedWriter(connection, name, place, places)
-    try:
-        yield writer
-    finally:
-        writer.close()

@@ -175,7 +175,7 @@ class App:
     ) -> Callable[[_F], _F]:
         """Writes what the function computes to a topic, as JSON, each row exactly once.
 
-        `realtime` runs it on Spark's real-time mode: a row takes milliseconds, and arrives at least once.
+        `realtime` runs it on Spark's real-time mode: a row does not wait for a batch, and arrives at least once.
         """
 
         def declare(function: _F) -> _F:

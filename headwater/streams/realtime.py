@@ -1,4 +1,4 @@
-"""The quick path: Spark's real-time mode, where a row takes milliseconds instead of a batch.
+"""The quick path: Spark's real-time mode, where a row is passed on by itself and waits for no batch.
 
 It reads and writes through Spark's Kafka connector alone, keeps a slot for each of its tasks all the time, and
 knows fewer operators. What it cannot do is said before anything starts. It writes each row at least once: after
@@ -73,12 +73,13 @@ def require_connector(jars: list[Any], output: Topic) -> None:
         )
 
 
-def slots(outputs: list[tuple[Topic, int]], shuffle_partitions: int) -> int:
+def slots(partitions_read: list[int], shuffle_partitions: int) -> int:
     """How many tasks run at once for ever: those of every stage of every such query, and some for the rest.
 
-    The numbers beside the outputs are the partitions that each reads.
+    >>> slots([2, 1], shuffle_partitions=2)
+    9
     """
-    return sum(partitions + shuffle_partitions for _, partitions in outputs) + 2
+    return sum(read + shuffle_partitions for read in partitions_read) + 2
 
 
 class RealtimeSink:

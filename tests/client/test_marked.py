@@ -1,12 +1,13 @@
 """Numbered batches: each once, whoever repeats it and however often."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
-from headwater.client.marked import MarkedWriter, marked_writer, prepare_marks
+from headwater.client.marked import MarkedWriter, prepare_marks
 from headwater.client.reader import Reader
 from headwater.client.transactions import TransactionalWriter
 from headwater.errors import InvalidTransaction
@@ -44,10 +45,10 @@ def expected(*numbers: int) -> list[str]:
 
 
 def test_a_repeated_batch_is_not_written_again(connection: Connection, name: str) -> None:
-    with marked_writer(connection, name) as writer:
+    with closing(MarkedWriter(connection, name)) as writer:
         assert writer.write(0, batch(name, 0))
         assert not writer.write(0, batch(name, 0))
-    with marked_writer(connection, name) as writer:
+    with closing(MarkedWriter(connection, name)) as writer:
         assert writer.position() == 1
         assert not writer.write(0, batch(name, 0))
         assert writer.write(1, batch(name, 1))
@@ -55,7 +56,7 @@ def test_a_repeated_batch_is_not_written_again(connection: Connection, name: str
 
 
 def test_two_writers_in_one_place_write_each_batch_once(connection: Connection, name: str) -> None:
-    with marked_writer(connection, name) as one, marked_writer(connection, name) as other:
+    with closing(MarkedWriter(connection, name)) as one, closing(MarkedWriter(connection, name)) as other:
         written: list[list[bool]] = []
         for number in range(4):
             pair: tuple[MarkedWriter, ...] = (one, other) if number % 2 else (other, one)
@@ -69,7 +70,7 @@ def test_a_batch_that_fails_half_way_leaves_nothing(connection: Connection, name
         batch(name, 0)(writer)
         raise ZeroDivisionError
 
-    with marked_writer(connection, name) as writer:
+    with closing(MarkedWriter(connection, name)) as writer:
         with pytest.raises(ZeroDivisionError):
             writer.write(0, fail)
         assert writer.write(0, batch(name, 0))
@@ -77,9 +78,9 @@ def test_a_batch_that_fails_half_way_leaves_nothing(connection: Connection, name
 
 
 def test_a_batch_spread_otherwise_is_refused(connection: Connection, name: str) -> None:
-    with marked_writer(connection, name, 0, 2) as writer:
+    with closing(MarkedWriter(connection, name, 0, 2)) as writer:
         writer.write(7, batch(name, 7))
-    with marked_writer(connection, name, 0, 3) as writer:
+    with closing(MarkedWriter(connection, name, 0, 3)) as writer:
         with pytest.raises(InvalidTransaction, match="from 2 tasks, and comes again from 3"):
             writer.write(7, batch(name, 7))
         assert writer.write(8, batch(name, 8))
@@ -87,6 +88,6 @@ def test_a_batch_spread_otherwise_is_refused(connection: Connection, name: str) 
 
 def test_there_is_a_mark_for_every_place(connection: Connection, name: str) -> None:
     prepare_marks(connection, 18)
-    with marked_writer(connection, name, 17, 18) as writer:
+    with closing(MarkedWriter(connection, name, 17, 18)) as writer:
         assert writer.write(0, batch(name, 0))
         assert not writer.write(0, batch(name, 0))

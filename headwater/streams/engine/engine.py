@@ -148,7 +148,7 @@ class Engine:
             for node in self.graph.nodes.values()
             if isinstance(node, Stream | Topic)
         }
-        reads = [(topic, sum(partitions.get(name, 1) for name in topic.inputs)) for topic in quick]
+        reads = [sum(partitions.get(name, 1) for name in topic.inputs) for topic in quick]
         return realtime.slots(reads, shuffle_partitions()) if quick else None
 
     def _open(self, stream: Stream, quick: bool, ticks: str | None = None) -> DataFrame:

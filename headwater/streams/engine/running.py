@@ -1,6 +1,5 @@
 """A query and the outputs that it computes, while they run."""
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.errors import HeadwaterError, RecordsMissed, UnknownView, ViewChanged
-from headwater.streams.aside import Aside
+from headwater.streams.aside import Aside, as_text
 from headwater.streams.declarations import Stream, View
 from headwater.streams.engine.checkpoint import Checkpoint, Offsets, merge
-from headwater.streams.engine.status import Meter, dropped_by_watermark
+from headwater.streams.engine.status import Meter, dropped_by_watermark, source_offsets
 from headwater.streams.engine.ticking import Ticking
 from headwater.streams.engine.watch import Watch
 from headwater.streams.inputs import dead_metric, read_of
@@ -155,7 +154,7 @@ class RunningQuery:
         record = self.checkpoint.batch(last) if last is not None else None
         for stream in self.streams:
             known = record.offsets.get(stream.topic) if record is not None else None
-            start = {stream.topic: {str(number): at for number, at in known.items()}} if known else None
+            start = as_text(stream.topic, known) if known else None
             try:
                 found = gaps.in_words(error, read_of(stream, self._settings), start)
             except HeadwaterError:
@@ -168,7 +167,7 @@ class RunningQuery:
         for member in self.members:
             member.meter.take(progress)
         observed = progress.get("observedMetrics", {})
-        start, end = source_offsets(progress, "startOffset"), source_offsets(progress, "endOffset")
+        start, end = all_offsets(progress, "startOffset"), all_offsets(progress, "endOffset")
         for stream in self._dead_streams:
             counted = observed.get(dead_metric(stream.name))
             if counted is not None and stream.topic in end:
@@ -198,10 +197,8 @@ class RunningQuery:
         for stream in self.streams:
             if stream.on_gap != "continue" or stream.topic not in start:
                 continue
-            ranges = [
-                {stream.topic: {str(n): at for n, at in side[stream.topic].items()}} for side in (start, end)
-            ]
-            lost = sum(gaps.missed(read_of(stream, self._settings), ranges[0], ranges[1]).values())
+            begun, ended = (as_text(stream.topic, side[stream.topic]) for side in (start, end))
+            lost = sum(gaps.missed(read_of(stream, self._settings), begun, ended).values())
             if lost:
                 logger.warning("%s records of %s were removed before they were read", lost, stream.name)
                 for member in self.members:
@@ -221,16 +218,13 @@ class RunningQuery:
         )
 
 
-def source_offsets(progress: dict[str, Any], which: str) -> Offsets:
+def all_offsets(progress: dict[str, Any], which: str) -> Offsets:
     """The offsets of all sources in a progress report.
 
-    >>> source_offsets({"sources": [{"endOffset": {"clicks": {"0": 7}}}]}, "endOffset")
+    >>> all_offsets({"sources": [{"endOffset": {"clicks": {"0": 7}}}]}, "endOffset")
     {'clicks': {0: 7}}
     """
     offsets: Offsets = {}
     for source in progress.get("sources", []):
-        found = source.get(which)
-        found = json.loads(found) if isinstance(found, str) else found
-        if isinstance(found, dict):
-            merge(offsets, found)
+        merge(offsets, source_offsets(source.get(which)))
     return offsets

@@ -63,7 +63,7 @@ class Meter:
         status.state_rows = sum(int(each.get("numRowsTotal", 0)) for each in operators)
         status.state_bytes = sum(int(each.get("memoryUsedBytes", 0)) for each in operators)
         for source in progress.get("sources", []):
-            for topic, partitions in _offsets(source.get("endOffset")).items():
+            for topic, partitions in source_offsets(source.get("endOffset")).items():
                 known = status.offsets.setdefault(topic, {})
                 known.update({int(number): int(offset) for number, offset in partitions.items()})
 
@@ -83,13 +83,18 @@ def rows_read(progress: Mapping[str, Any]) -> int:
     """
     rows = 0
     for source in progress.get("sources", []):
-        start, end = (_offsets(source.get(key)) for key in ("startOffset", "endOffset"))
+        start, end = (source_offsets(source.get(key)) for key in ("startOffset", "endOffset"))
         for topic, partitions in end.items():
             rows += sum(at - start.get(topic, {}).get(number, 0) for number, at in partitions.items())
     return rows
 
 
-def _offsets(found: Any) -> dict[str, dict[str, int]]:
+def source_offsets(found: Any) -> dict[str, dict[str, int]]:
+    """The offsets of one source in a progress report, which gives them as an object or as its text.
+
+    >>> source_offsets('{"clicks": {"0": 7}}')
+    {'clicks': {'0': 7}}
+    """
     found = json.loads(found) if isinstance(found, str) else found
     return found if isinstance(found, dict) else {}
 
