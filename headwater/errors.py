@@ -305,3 +305,24 @@ class PipelineFailed(HeadwaterError):
     """A query stopped by itself."""
 
     next_step = "It is started again from its last finished batch."
+
+
+# -- connect ---------------------------------------------------------------------------------------
+
+
+class ConnectionLost(HeadwaterError):
+    """A database or another system outside went away, or could not be reached."""
+
+    next_step = "Look at the server; capture goes on by itself from where it was when it answers again."
+
+
+class CaptureImpossible(HeadwaterError):
+    """A database lacks something that capture needs."""
+
+    next_step = "Run `headwater doctor` with the database's address; it says what to mend and how."
+
+
+class ChangesMissed(HeadwaterError):
+    """The database no longer has changes that were yet to be read."""
+
+    next_step = "Read the tables again: `headwater connect signal NAME snapshot`, or say on_gap='snapshot'."
