@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -47,8 +48,9 @@ def program(name: str) -> str:
 class Postgres:
     """One server. Kills and restarts keep port and data; leaving the block removes both."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
+        self.settings = dict(settings or {})
         self._directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
         self._data = self._directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,6 +76,8 @@ class Postgres:
         settings = {"listen_addresses": HOST, "port": self.port, "unix_socket_directories": self._directory}
         # Killed processes leave what they wrote to the operating system; only a power cut needs fsync.
         settings |= {"fsync": "off", "shared_buffers": "64MB", "autovacuum_naptime": "10s"}
+        settings |= {"wal_level": "logical", "max_replication_slots": 50, "max_wal_senders": 50}
+        settings |= self.settings
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
