@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headwater.client.connection import Connection
+
 # JSON-able, flat enough to be read by people: {"lsn": "0/16B3748", "snapshot": {...}}.
 Position = Mapping[str, Any]
 Headers = Sequence[tuple[str, bytes | None]]
@@ -90,6 +92,11 @@ class Source(ABC):
         raised as ConnectionLost and tried again by the worker from the last committed position; any other
         HeadwaterError stops the source and is shown until somebody acts.
         """
+
+    def attach(self, log: Connection) -> None:
+        """The log that it writes to, told before `steps`: a source may have to read back what it has written
+        (which keys a table's topic holds, when the table was truncated or changes were missed)."""
+        return None
 
     def acknowledge(self, position: Position) -> None:
         """The records up to here are durable in the log. Called by the worker, between steps, in the same thread."""

@@ -1,0 +1,1 @@
+"""Change data capture from PostgreSQL: logical replication, read with an own decoder of pgoutput."""
