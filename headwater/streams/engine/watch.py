@@ -148,6 +148,8 @@ def first_line(error: BaseException) -> str:
     "KeyError: 'k'"
     >>> first_line(Exception("An error occurred while calling o7.getResult.\\n: java.io.IOException: broken pipe\\n"))
     'java.io.IOException: broken pipe'
+    >>> first_line(Exception("An error occurred while calling o7.getResult.\\n: E: x\\nCaused by: F: why\\n\\tat y"))
+    'F: why'
     """
     text = str(error).strip()
     if isinstance(error, HeadwaterError):
@@ -159,7 +161,8 @@ def first_line(error: BaseException) -> str:
     if found:
         return found[0].removeprefix("headwater.errors.").rstrip(".")
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
-        return lines[1].removeprefix(": ").rstrip(".")  # what Java threw
+        causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+        return (causes or [lines[1].removeprefix(": ")])[-1].rstrip(".")  # what Java threw
     line = lines[0].strip() if lines else "no reason given"
     ended = _STREAM_FAILED.match(line)
     if ended is not None:

@@ -102,9 +102,19 @@ def _options(spark: SparkSession, read: TopicRead, schema: StructType | None) ->
 
 
 def _register(spark: SparkSession) -> None:
-    if not getattr(spark, "_headwater_source", False):
+    if getattr(spark, "_headwater_source", False):
+        return
+    # Every query that starts writes to the environment of the source's one Python function. In the plain map that
+    # Spark makes of a dict, two of them at once can leave a wrong size, and no task can read the plan from then on.
+    context = spark.sparkContext
+    plain = context.environment
+    assert context._jvm is not None
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(plain)
+    try:
         spark.dataSource.register(ours.HeadwaterSource)
-        spark._headwater_source = True  # type: ignore[attr-defined]
+    finally:
+        context.environment = plain
+    spark._headwater_source = True  # type: ignore[attr-defined]
 
 
 def _offsets(offsets: Offsets | str) -> Offsets:
