@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.support.mariadb import MariaDB
 from tests.support.postgres import Postgres
 from tests.support.servers import ApacheKafka, Headwater
 
@@ -62,6 +63,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 def postgres() -> Iterator[Postgres]:
     """The PostgreSQL server that tests share, each with a schema of its own."""
     with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDB]:
+    """The MariaDB server that tests share, each with a database of its own; its log has the columns' names."""
+    with MariaDB({"binlog-row-metadata": "FULL"}) as server:
         yield server
 
 

@@ -19,6 +19,7 @@ PROGRAMS = {
     "go": "golang",
     "node": "nodejs",
     "npm": "npm",
+    "mariadbd": "mariadb-server-core",
     "pg_createcluster": "postgresql",  # the server's own programs are off PATH: see postgres.py
 }
 

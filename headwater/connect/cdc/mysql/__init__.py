@@ -1,0 +1,1 @@
+"""Change data capture of MariaDB and MySQL from their binary log."""

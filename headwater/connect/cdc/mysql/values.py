@@ -1,0 +1,434 @@
+"""Values as Debezium has them in JSON, from the bytes of the binary log and of result sets. Pure.
+
+What has no number (``0000-00-00``, ``2024-02-00``) is its text; everything else is as Debezium encodes it. Functions
+take bytes and give JSON as bytes.
+"""
+
+import struct
+import zlib
+from binascii import b2a_base64
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import orjson
+
+from headwater.connect.cdc.envelope import NULL
+
+EPOCH = date(1970, 1, 1).toordinal()
+_REMEMBERED = 20_000  # values of one column; then it begins anew
+
+
+class Memo(dict[Any, bytes]):
+    """Conversions that cost more than a look: each value is converted when first seen."""
+
+    def __init__(self, convert: Callable[[Any], bytes]) -> None:
+        super().__init__()
+        self._convert = convert
+
+    def __missing__(self, value: Any) -> bytes:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        made = self[value] = self._convert(value)
+        return made
+
+
+def quoted(text: str) -> bytes:
+    """A JSON string."""
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:  # half of a surrogate pair, which UTF-8 cannot have
+        return orjson.dumps(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def base64(raw: bytes) -> bytes:
+    """Bytes as Connect's JSON has them."""
+    return b'"%b"' % b2a_base64(raw, newline=False)
+
+
+def text_decoder(charset: str | None, codec: str) -> Callable[[bytes], bytes]:
+    """From bytes in a character set to a JSON string."""
+    if codec == "utf-8":
+
+        def from_utf8(raw: bytes) -> bytes:
+            return quoted(raw.decode("utf-8", "replace"))
+
+        return from_utf8
+    if charset == "latin1":  # the five bytes that cp1252 leaves open are control characters in MySQL
+        holes = {n: chr(n) for n in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}
+        table = "".join(holes.get(n) or bytes([n]).decode("cp1252") for n in range(256))
+
+        def from_latin1(raw: bytes) -> bytes:
+            if raw.isascii():
+                return quoted(raw.decode("ascii"))
+            return quoted("".join([table[n] for n in raw]))
+
+        return from_latin1
+
+    def from_other(raw: bytes) -> bytes:
+        return quoted(raw.decode(codec, "replace"))
+
+    return from_other
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def unscaled(number: int) -> bytes:
+    """A big integer as Java writes it: two's complement, big-endian, as short as can be, in base64."""
+    size = (number if number >= 0 else number + 1).bit_length() // 8 + 1
+    return base64(number.to_bytes(size, "big", signed=True))
+
+
+_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of 0 to 9 decimal digits
+
+
+def decimal_size(precision: int, scale: int) -> int:
+    """How many bytes a DECIMAL takes in a row."""
+    whole = precision - scale
+    return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
+
+
+def decimal_number(raw: bytes, precision: int, scale: int) -> int:
+    """DECIMAL in a row, without its point: groups of nine digits in four bytes, big-endian; the first bit is set when
+    not negative, all bits are turned when negative. An odd group is the first of the whole, the last of the fraction.
+    """
+    whole = precision - scale
+    digits = [whole % 9] * (whole % 9 > 0) + [9] * (whole // 9 + scale // 9) + [scale % 9] * (scale % 9 > 0)
+    negative = not raw[0] & 0x80
+    bits = int.from_bytes(raw, "big") ^ (1 << (len(raw) * 8 - 1))
+    if negative:
+        bits ^= (1 << len(raw) * 8) - 1
+    plain, at, number = bits.to_bytes(len(raw), "big"), 0, 0
+    for count in digits:
+        size = _DIGIT_BYTES[count]
+        number = number * 10**count + int.from_bytes(plain[at : at + size], "big")
+        at += size
+    return -number if negative else number
+
+
+def decimal_decoder(precision: int, scale: int) -> Callable[[bytes], bytes]:
+    """DECIMAL in a row."""
+    return lambda raw: unscaled(decimal_number(raw, precision, scale))
+
+
+def decimal_text_decoder(scale: int) -> Callable[[bytes], bytes]:
+    """DECIMAL in a result set, which always has as many digits as the scale says."""
+
+    def convert(raw: bytes) -> bytes:
+        whole, _, fraction = raw.partition(b".")
+        return unscaled(int(whole + fraction.ljust(scale, b"0")))
+
+    return convert
+
+
+_FLOAT = struct.Struct("<f")
+
+
+def float32(number: float) -> bytes:
+    """The shortest text that is this number among those of four bytes.
+
+    >>> float32(struct.unpack("<f", struct.pack("<f", 1.1))[0])
+    b'1.1'
+    """
+    for digits in (6, 7, 8, 9):
+        text = f"{number:.{digits}g}"
+        if _FLOAT.unpack(_FLOAT.pack(float(text)))[0] == number:
+            break
+    return repr(float(text)).encode()
+
+
+def float64(number: float) -> bytes:
+    return repr(number).encode()
+
+
+def float32_text(raw: bytes) -> bytes:
+    return float32(float(raw))
+
+
+def float64_text(raw: bytes) -> bytes:
+    return repr(float(raw)).encode()
+
+
+# -- dates and times -------------------------------------------------------------------------------
+
+
+def days(year: int, month: int, day: int) -> int | None:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar; None for what is no day (month or day 0)."""
+    try:
+        if year == 0:  # a leap year like 400 years later, which Python knows
+            return date(400, month, day).toordinal() - 146_097 - EPOCH
+        return date(year, month, day).toordinal() - EPOCH
+    except ValueError:  # ALLOW_INVALID_DATES lets 2024-02-31 in
+        return None
+
+
+def date_binary(raw: bytes) -> bytes:
+    """DATE: five bits for the day, four for the month, the rest for the year."""
+    packed = int.from_bytes(raw, "little")
+    year, month, day = packed >> 9, packed >> 5 & 15, packed & 31
+    number = days(year, month, day)
+    return b"%d" % number if number is not None else b'"%04d-%02d-%02d"' % (year, month, day)
+
+
+def date_text(raw: bytes) -> bytes:
+    """DATE in a result set: ``2024-02-29``."""
+    number = days(int(raw[:4]), int(raw[5:7]), int(raw[8:10]))
+    return b"%d" % number if number is not None else b'"%b"' % raw
+
+
+class _Days(dict[int, int | None]):
+    """Milliseconds at the beginning of a day, by year * 13 + month and day in one number."""
+
+    def __missing__(self, packed: int) -> int | None:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        months = packed >> 5
+        number = days(months // 13, months % 13, packed & 31)
+        made = self[packed] = None if number is None else number * 86_400
+        return made
+
+
+_day_seconds = _Days()
+
+
+def _fraction_size(digits: int) -> int:
+    return (digits + 1) // 2
+
+
+def datetime_size(digits: int) -> int:
+    return 5 + _fraction_size(digits)
+
+
+def datetime_decoder(digits: int) -> Callable[[bytes], bytes]:
+    """DATETIME(digits): 40 bits big-endian (sign, year * 13 + month, day, hour, minute, second), then a fraction in
+    units of 1/100, 1/10,000 or 1/1,000,000 of a second. Milliseconds up to three digits, else microseconds."""
+    size, bits = _fraction_size(digits), _fraction_size(digits) * 8
+    mask, to_micro = (1 << bits) - 1, 10 ** (6 - 2 * size)
+
+    def convert(raw: bytes) -> bytes:
+        packed = int.from_bytes(raw, "big") - (1 << (39 + bits))
+        whole = packed >> bits
+        seconds = _day_seconds[whole >> 17]
+        hour, minute, second = whole >> 12 & 31, whole >> 6 & 63, whole & 63
+        micro = (packed & mask) * to_micro
+        if seconds is None:
+            months, day = whole >> 22, whole >> 17 & 31
+            text = b'"%04d-%02d-%02d %02d:%02d:%02d' % (months // 13, months % 13, day, hour, minute, second)
+            return text + _fraction(micro, digits) + b'"'
+        seconds += hour * 3600 + minute * 60 + second
+        if digits <= 3:
+            return b"%d" % (seconds * 1000 + micro // 1000)
+        return b"%d" % (seconds * 1_000_000 + micro)
+
+    if digits:
+        return convert
+
+    def convert_whole(raw: bytes) -> bytes:
+        whole = int.from_bytes(raw, "big") - 0x80_0000_0000
+        seconds = _day_seconds[whole >> 17]
+        if seconds is None:
+            return convert(raw)
+        return b"%d" % ((seconds + (whole >> 12 & 31) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)) * 1000)
+
+    return convert_whole
+
+
+def _fraction(micro: int, digits: int) -> bytes:
+    return b"" if not digits else b".%b" % (b"%06d" % micro)[:digits]
+
+
+def datetime_text_decoder(digits: int) -> Callable[[bytes], bytes]:
+    """DATETIME in a result set: ``2024-02-29 12:00:00.000001``."""
+    unit = 1000 if digits <= 3 else 1_000_000
+    remembered: dict[bytes, int | None] = {}
+
+    def convert(raw: bytes) -> bytes:
+        day = raw[:10]
+        if day not in remembered:
+            if len(remembered) >= _REMEMBERED:
+                remembered.clear()
+            number = days(int(raw[:4]), int(raw[5:7]), int(raw[8:10]))
+            remembered[day] = None if number is None else number * 86_400
+        seconds = remembered[day]
+        if seconds is None:
+            return b'"%b"' % raw
+        seconds += int(raw[11:13]) * 3600 + int(raw[14:16]) * 60 + int(raw[17:19])
+        if not digits:
+            return b"%d" % (seconds * 1000)
+        micro = int(raw[20:].ljust(6, b"0"))
+        return b"%d" % (seconds * unit + (micro if unit != 1000 else micro // 1000))
+
+    return convert
+
+
+def timestamp_decoder(digits: int) -> Callable[[bytes], bytes]:
+    """TIMESTAMP(digits): seconds big-endian and a fraction as in DATETIME; a text in UTC. Zero is no moment."""
+    size = _fraction_size(digits)
+    to_micro = 10 ** (6 - 2 * size)
+    day_texts: dict[int, bytes] = {}
+
+    def convert(raw: bytes) -> bytes:
+        seconds = int.from_bytes(raw[:4], "big")
+        micro = int.from_bytes(raw[4:], "big") * to_micro if size else 0
+        if not seconds and not micro:
+            return b'"0000-00-00 00:00:00%b"' % _fraction(0, digits)
+        day, second = divmod(seconds, 86_400)
+        text = day_texts.get(day)
+        if text is None:
+            if len(day_texts) >= _REMEMBERED:
+                day_texts.clear()
+            text = day_texts[day] = date.fromordinal(EPOCH + day).isoformat().encode()
+        fraction = _fraction(micro, digits) if digits else b""
+        return b'"%bT%02d:%02d:%02d%bZ"' % (
+            text,
+            second // 3600,
+            second // 60 % 60,
+            second % 60,
+            fraction,
+        )
+
+    return convert
+
+
+def timestamp_text(raw: bytes) -> bytes:
+    """TIMESTAMP in a result set of a session in UTC."""
+    if raw[:10] == b"0000-00-00":
+        return b'"%b"' % raw
+    return b'"%bT%bZ"' % (raw[:10], raw[11:])
+
+
+def time_size(digits: int) -> int:
+    return 3 + _fraction_size(digits)
+
+
+def time_decoder(digits: int) -> Callable[[bytes], bytes]:
+    """TIME(digits): 24 bits and a fraction, negative numbers below the middle; microseconds."""
+    bits = _fraction_size(digits) * 8
+    middle, mask, to_micro = 0x80_0000 << bits, (1 << bits) - 1, 10 ** (6 - 2 * _fraction_size(digits))
+
+    def convert(raw: bytes) -> bytes:
+        packed = int.from_bytes(raw, "big") - middle
+        negative, packed = packed < 0, abs(packed)
+        whole = packed >> bits
+        seconds = (whole >> 12 & 0x3FF) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)
+        micro = seconds * 1_000_000 + (packed & mask) * to_micro
+        return b"%d" % (-micro if negative else micro)
+
+    return convert
+
+
+def time_text(raw: bytes) -> bytes:
+    """TIME in a result set: ``-838:59:59.000000``."""
+    negative = raw.startswith(b"-")
+    hours, minutes, rest = raw.lstrip(b"-").split(b":")
+    seconds, _, fraction = rest.partition(b".")
+    micro = (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * 1_000_000 + int(fraction.ljust(6, b"0"))
+    return b"%d" % (-micro if negative else micro)
+
+
+# -- bits, labels and the rest ---------------------------------------------------------------------
+
+
+def bit_decoder(bits: int) -> Callable[[bytes], bytes]:
+    """BIT(1) is a boolean, BIT(n) little-endian bytes; rows and result sets have it big-endian."""
+    if bits == 1:
+        return lambda raw: b"true" if raw and raw[-1] & 1 else b"false"
+    size = (bits + 7) // 8
+    return lambda raw: base64(raw.rjust(size, b"\0")[::-1])
+
+
+def enum_values(labels: list[str]) -> list[bytes]:
+    """By number; 0 is what MySQL stores for a value that was none of them."""
+    return [b'""', *map(quoted, labels)]
+
+
+def set_decoder(labels: list[str]) -> Callable[[bytes], bytes]:
+    """SET: a bit for each label, little-endian."""
+
+    def convert(raw: bytes) -> bytes:
+        bits = int.from_bytes(raw, "little")
+        return quoted(",".join(label for n, label in enumerate(labels) if bits >> n & 1))
+
+    return convert
+
+
+def padded_binary_decoder(size: int) -> Callable[[bytes], bytes]:
+    """BINARY(size): rows leave out the zeros at the end."""
+    return lambda raw: base64(raw.ljust(size, b"\0"))
+
+
+def uuid_binary(raw: bytes) -> bytes:
+    """UUID of MariaDB: sixteen bytes, with zeros at the end left out."""
+    h = raw.ljust(16, b"\0").hex()
+    return b'"%b"' % f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}".encode()
+
+
+def inet4_binary(raw: bytes) -> bytes:
+    return b'"%d.%d.%d.%d"' % tuple(raw.ljust(4, b"\0"))
+
+
+def inet6_binary(raw: bytes) -> bytes:
+    """INET6 as MariaDB prints it."""
+    raw = raw.ljust(16, b"\0")
+    if raw[:12] == bytes(10) + b"\xff\xff":
+        return b'"::ffff:%d.%d.%d.%d"' % tuple(raw[12:])
+    if raw[:12] == bytes(12) and any(raw[12:14]):  # an IPv4 address in IPv6's clothes
+        return b'"::%d.%d.%d.%d"' % tuple(raw[12:])
+    groups = [f"{raw[n] << 8 | raw[n + 1]:x}" for n in range(0, 16, 2)]
+    best_start, best_size, start = 0, 0, 0
+    while start < 8:
+        size = 0
+        while start + size < 8 and groups[start + size] == "0":
+            size += 1
+        if size > best_size:
+            best_start, best_size = start, size
+        start += size + 1
+    if best_size < 2:
+        return b'"%b"' % ":".join(groups).encode()
+    text = ":".join(groups[:best_start]) + "::" + ":".join(groups[best_start + best_size :])
+    return b'"%b"' % text.encode()
+
+
+def geometry(raw: bytes) -> bytes:
+    """A spatial value: four bytes of SRID, then well-known binary; a point has its coordinates beside."""
+    srid, wkb = int.from_bytes(raw[:4], "little"), raw[4:]
+    if not wkb:
+        return NULL
+    srid_text = b"%d" % srid if srid else NULL
+    order = "<" if wkb[0] else ">"
+    if len(wkb) == 21 and struct.unpack_from(order + "I", wkb, 1)[0] == 1:
+        x, y = struct.unpack_from(order + "dd", wkb, 5)
+        return b'{"x":%b,"y":%b,"wkb":%b,"srid":%b}' % (float64(x), float64(y), base64(wkb), srid_text)
+    return b'{"wkb":%b,"srid":%b}' % (base64(wkb), srid_text)
+
+
+def inflated(raw: bytes) -> bytes:
+    """A value of a COMPRESSED column: a byte, then for compressed ones the length and deflate data.
+
+    The byte is 0 before plain data, else 0x80 + 8 when without zlib's frame + the size of the length.
+    """
+    if not raw or not raw[0] & 0x80:
+        return raw[1:]
+    size = raw[0] & 0x07
+    return zlib.decompress(raw[1 + size :], -15 if raw[0] & 0x08 else 15)
+
+
+def old_time(raw: bytes) -> bytes:
+    """TIME before MySQL 5.6: a number like 123456 for 12:34:56."""
+    number = int.from_bytes(raw, "little", signed=True)
+    sign, number = (-1 if number < 0 else 1), abs(number)
+    seconds = number // 10_000 * 3600 + number // 100 % 100 * 60 + number % 100
+    return b"%d" % (sign * seconds * 1_000_000)
+
+
+def old_datetime(raw: bytes) -> bytes:
+    """DATETIME before MySQL 5.6: a number like 20240229123456."""
+    text = b"%014d" % int.from_bytes(raw, "little")
+    day, clock = text[:8], text[8:]
+    number = days(int(day[:4]), int(day[4:6]), int(day[6:8]))
+    if number is None:
+        whole = (day[:4], day[4:6], day[6:8], clock[:2], clock[2:4], clock[4:])
+        return b'"%b-%b-%b %b:%b:%b"' % whole
+    seconds = number * 86_400 + int(clock[:2]) * 3600 + int(clock[2:4]) * 60 + int(clock[4:])
+    return b"%d" % (seconds * 1000)
