@@ -8,13 +8,14 @@ remember lies in its position; what it keeps elsewhere (a slot, a cache) must be
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headwater.client.connection import Connection
 
 # JSON-able, flat enough to be read by people: {"lsn": "0/16B3748", "snapshot": {...}}.
 Position = Mapping[str, Any]
 Headers = Sequence[tuple[str, bytes | None]]
+SignalKind = Literal["snapshot", "stop-snapshot", "pause", "resume"]
 
 # A source that has nothing to say yields an empty step after at most so many seconds, so that its worker
 # can commit, hear signals and stop.
@@ -34,7 +35,8 @@ class Step(NamedTuple):
     """Records in their order, and where to go on after them.
 
     A step may end in the middle of a database's transaction if its position says where: transactions may be larger
-    than memory.
+    than memory. Neither records nor position are changed by the source once they are yielded; records are tuples of
+    all four fields. Several megabytes make a step large enough.
     """
 
     records: Sequence[Record]
@@ -51,9 +53,13 @@ class TopicNeeds:
 
 @dataclass(frozen=True)
 class Signal:
-    """Something asked of a running source: ``snapshot``, ``stop-snapshot``, ``pause``, ``resume``."""
+    """Something asked of a running source.
 
-    kind: str
+    ``snapshot`` reads tables again, ``stop-snapshot`` ends that (of all tables when none is named), ``pause`` and
+    ``resume`` stop and continue the reading of tables. Changes flow all the while.
+    """
+
+    kind: SignalKind
     tables: tuple[str, ...] = ()
     where: str | None = None  # a condition in the database's SQL: only these rows are read again
 
