@@ -326,3 +326,9 @@ class ChangesMissed(HeadwaterError):
     """The database no longer has changes that were yet to be read."""
 
     next_step = "Read the tables again: `headwater connect signal NAME snapshot`, or say on_gap='snapshot'."
+
+
+class TakenOver(HeadwaterError):
+    """A newer worker of the same source is at work; this one has stopped, and wrote nothing after it."""
+
+    next_step = "Run one worker a source, or give the sources different names with name=..."

@@ -11,7 +11,7 @@ been taken over, when nobody else can move it any more.
 
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,25 +84,26 @@ def prepare_positions(admin: Admin) -> int:
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """Where a source's positions are written."""
-    return zlib.crc32(name.encode()) % partitions
+    """Where a source's positions are; partitions that are added to the topic later change nothing.
+
+    >>> partition_of("shop", 16), partition_of("shop", 64)
+    (2, 2)
+    """
+    return zlib.crc32(name.encode()) % min(PARTITIONS, partitions)
 
 
-def read_standing(connection: Connection, admin: Admin, name: str) -> Standing:
+def read_standing(
+    connection: Connection, admin: Admin, name: str, give_up: Callable[[], bool] = lambda: False
+) -> Standing:
     """The last committed standing of a source.
 
     All of its own transactions must have ended (its transactional.id was taken over). Those of others in the
     partition may be open: what lies behind them is not readable yet, so this waits until they have ended, which a
     killed one does at its time-out.
     """
-    partitions = admin.partitions(POSITIONS)
-    own = partition_of(name, len(partitions))
-    # Partitions may have been added: it may lie where it would not be written today.
-    for partition in [own, *(each for each in partitions if each != own)]:
-        found = _last(connection, admin, partition, name.encode())
-        if found is not None:
-            return Standing.decoded(found.value())
-    return Standing()
+    partition = partition_of(name, len(admin.partitions(POSITIONS)))
+    found = _last(connection, admin, partition, name.encode(), give_up)
+    return Standing.decoded(found.value()) if found is not None else Standing()
 
 
 def all_standings(connection: Connection, admin: Admin) -> dict[str, Standing]:
@@ -119,12 +120,14 @@ def all_standings(connection: Connection, admin: Admin) -> dict[str, Standing]:
     return newest
 
 
-def _last(connection: Connection, admin: Admin, partition: int, key: bytes) -> Message | None:
+def _last(
+    connection: Connection, admin: Admin, partition: int, key: bytes, give_up: Callable[[], bool]
+) -> Message | None:
     place = (POSITIONS, partition)
     end = admin.latest([place])[place]
     deadline = time.monotonic() + _OPEN_SECONDS
     while admin.latest([place], committed=True)[place] < end:
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or give_up():
             cause = "a transaction of another source stays open"
             raise Unreachable("read the position of", key.decode(), cause, "It is tried again.")
         time.sleep(0.05)
@@ -153,6 +156,7 @@ def _between(connection: Connection, partition: int, begin: int, end: int) -> It
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 10,  # the end of the partition is told after an empty answer
     }
     consumer: Consumer = open_client(Consumer, connection.options(forced=forced))
     place = TopicPartition(POSITIONS, partition, begin)
@@ -160,7 +164,7 @@ def _between(connection: Connection, partition: int, begin: int, end: int) -> It
     try:
         consumer.assign([place])
         while time.monotonic() < deadline:
-            for message in consumer.consume(1000, timeout=0.1):
+            for message in consumer.consume(1000, timeout=0.02):
                 error = message.error()
                 # Markers have offsets and are never delivered: the end of the partition tells that they were read.
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:

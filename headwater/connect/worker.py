@@ -25,6 +25,7 @@ from headwater.errors import (
     NotDelivered,
     RequestFailed,
     StaleProducerEpoch,
+    TakenOver,
     TransactionAborted,
     UnknownTopic,
     Unreachable,
@@ -69,6 +70,7 @@ class Worker:
         self._writer: LogWriter | None = None
         self._before = (0, 0, 0)  # records, bytes, transactions of writers that are gone
         self._last: Position | None = None
+        self._was_taken = False  # whether the log knows us as the source's worker
         self._acknowledged: Position | None = None
 
     def run(self, stopping: threading.Event) -> None:
@@ -79,9 +81,7 @@ class Worker:
             try:
                 self._run_once(stopping)
             except StaleProducerEpoch as error:
-                if self._somebody_took_over(stopping):
-                    self._fail(error)
-                    raise
+                stopping.wait(FENCED_SECONDS)
                 self._note(error)
             except PASSING as error:
                 self._note(error)
@@ -117,8 +117,16 @@ class Worker:
     # -- one life ----------------------------------------------------------------------------------
 
     def _run_once(self, stopping: threading.Event) -> None:
-        writer = LogWriter(self.connection, self.source.name, self.source.topic_needs, worker=self.id)
-        self._writer = writer
+        if self._restarts:
+            self._give_way()
+        writer = LogWriter(
+            self.connection,
+            self.source.name,
+            self.source.topic_needs,
+            worker=self.id,
+            give_up=stopping.is_set,
+        )
+        self._writer, self._was_taken = writer, True
         try:
             with SignalReader(self.connection, self.source.name, writer.committed.signals) as signals:
                 self._follow(writer, signals, stopping)
@@ -166,13 +174,14 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         self._state, self._error = "failed", str(error)
 
-    def _somebody_took_over(self, stopping: threading.Event) -> bool:
-        """A producer is fenced by another worker, or because its transaction stayed open for too long.
+    def _give_way(self) -> None:
+        """A worker that begins again must not take the source back from a newer one: they would take turns for ever.
 
-        A machine that slept is no reason to stop; another worker is, or both would fence each other for ever.
+        That it was fenced does not say that there is one: its transaction may have been open for too long, as when
+        a machine has slept.
         """
-        stopping.wait(FENCED_SECONDS)
-        try:
-            return read_standing(self.connection, Admin(self.connection), self.source.name).worker != self.id
-        except HeadwaterError:
-            return False
+        admin = Admin(self.connection)
+        standing = read_standing(self.connection, admin, self.source.name)
+        if self._was_taken and standing.worker != self.id:
+            cause = "another worker has taken this source over"
+            raise TakenOver("write for", self.source.name, cause)

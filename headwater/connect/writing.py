@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -47,7 +47,7 @@ class LogWriter:
         topic_needs: Callable[[str], TopicNeeds],
         *,
         worker: str,
-        pace: Pace | None = None,
+        give_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """Takes the source over: an older worker can write no more. `worker` says who it is from now on."""
         self.connection, self.name, self.worker = connection, name, worker
@@ -55,10 +55,10 @@ class LogWriter:
         self._admin = Admin(connection)
         self._partition = partition_of(name, prepare_positions(self._admin))
         self._known: set[str] = set()
-        self._pace = pace or Pace()
+        self._pace = Pace()
         self._producer: Producer = open_client(Producer, connection.options(_DEFAULTS, self._forced()))
         self._call("open", lambda: self._producer.init_transactions(COMMIT_SECONDS))
-        found = read_standing(connection, self._admin, name)
+        found = read_standing(connection, self._admin, name, give_up)
         # Said at once, so that one who is fenced can see whether somebody has taken over or only its time ran out.
         self.committed, self._next = found, replace(found, worker=worker, ts_ms=0)
         self.records = self.bytes = self.transactions = 0  # committed so far
@@ -114,16 +114,27 @@ class LogWriter:
         self._let_go()
 
     def abandon(self) -> None:
-        """Ends without a commit. An open transaction is aborted by whoever takes over, or at its time-out."""
+        """Ends without a commit."""
         with self._lock:
             self._failure = self._failure or TransactionAborted("write for", self.name, "it was abandoned")
             self._lock.notify_all()
         self._let_go()
 
     def _let_go(self) -> None:
-        # To destroy a producer can take long, or for ever when a call hangs in it: not in this thread.
-        holder = [self.__dict__.pop("_producer", None)]
-        threading.Thread(target=holder.clear, name=f"close {self.name}", daemon=True).start()
+        producers: list[Producer] = [self.__dict__.pop("_producer")] if "_producer" in self.__dict__ else []
+
+        def close() -> None:
+            try:
+                if self._is_open:
+                    # Else it stays open until somebody takes over or its time is up, and holds readers back.
+                    producers[0].abort_transaction(COMMIT_SECONDS)
+            except KafkaException:
+                pass
+            producers.clear()
+
+        # It can take long, or for ever when a call hangs in the producer: not in this thread.
+        if producers:
+            threading.Thread(target=close, name=f"close {self.name}", daemon=True).start()
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -162,12 +173,19 @@ class LogWriter:
                 except BufferError:
                     self._make_room()
                 except KafkaException as error:
-                    raise in_words(error, "write to", topic) from error
+                    self._explain(error, topic)
             if value is not None:
                 size += len(value)
         self._producer.poll(0)
         self._pending += len(records)
         self._pending_bytes += size
+
+    def _explain(self, error: KafkaException, topic: str) -> NoReturn:
+        if error.args[0].code() in (KafkaError._FATAL, KafkaError._STATE):
+            # The producer has failed before, in the background; to abort tells why.
+            self._call("write for", lambda: self._producer.abort_transaction(COMMIT_SECONDS))
+            raise TransactionAborted("write for", self.name, "an earlier record was not taken") from error
+        raise in_words(error, "write to", topic) from error
 
     def _make_room(self) -> None:
         deadline = time.monotonic() + COMMIT_SECONDS

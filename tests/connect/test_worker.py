@@ -28,7 +28,7 @@ from headwater.errors import (
     ConnectionLost,
     HeadwaterError,
     InvalidBatch,
-    StaleProducerEpoch,
+    TakenOver,
 )
 from tests.connect.counting import Counting, numbers
 from tests.support.servers import Headwater
@@ -186,7 +186,7 @@ def test_the_newest_worker_fences_the_older_one(connection: Connection, topic: s
         new = Counting(topic, topic, end=100_000_000, step=10, pause=0.005)
         with running(Worker(connection, new)):
             until(lambda: bool(raised) and len(new.acknowledged) > 3)
-    assert isinstance(raised[0], StaleProducerEpoch)
+    assert isinstance(raised[0], TakenOver)
     found = numbers(connection, topic)
     assert found == list(range(len(found)))
     assert read_standing(connection, Admin(connection), topic).position == {"next": len(found), "signals": 0}
@@ -225,22 +225,25 @@ def test_an_open_transaction_of_another_source_hides_no_position(connection: Con
     """Behind it, committed positions are not readable: one who does not wait would repeat what is written."""
     source = Counting(topic, topic, end=1000)
     partition = partition_of(topic, prepare_positions(Admin(connection)))
-    other = TransactionalWriter(connection, f"{topic}.other")
-    stopping = threading.Event()
-    found: list[Position | None] = []
-    with pytest.raises(RuntimeError, match="ends"), other.transaction():
-        other.write(POSITIONS, b"{}", "another", partition=partition)
-        other.settle()
-        with running(Worker(connection, source)):
-            stopping.wait(0.5)  # it waits for the other
-            assert not source.starts
-            threading.Timer(0.5, stopping.set).start()
-            stopping.wait()
-            raise RuntimeError("ends")
     with running(Worker(connection, source)):
-        until(lambda: bool(source.acknowledged) and source.acknowledged[-1] == 1000)
-    found.append(all_standings(connection, Admin(connection))[topic].position)
-    assert found == [{"next": 1000, "signals": 0}]
+        until(lambda: bool(source.acknowledged))
+        other = TransactionalWriter(connection, f"{topic}.other")
+        with pytest.raises(RuntimeError, match="ends"), other.transaction():
+            other.write(POSITIONS, b"{}", "another", partition=partition)
+            other.settle()
+            source.end = 2000
+            until(lambda: source.acknowledged[-1] == 2000)
+            again = Counting(topic, topic, end=3000)
+            threading.Timer(1.0, source.starts.clear).start()
+            with running(Worker(connection, again)):
+                until(lambda: not source.starts)
+                assert not again.starts  # it waits for the other
+                raise RuntimeError("ends")
+    with running(Worker(connection, again)):
+        until(lambda: bool(again.acknowledged) and again.acknowledged[-1] == 3000)
+    assert again.starts == [{"next": 2000, "signals": 0}]
+    assert all_standings(connection, Admin(connection))[topic].position == {"next": 3000, "signals": 0}
+    assert numbers(connection, topic) == list(range(3000))
 
 
 def test_killed_workers_and_brokers_lose_and_repeat_nothing() -> None:
