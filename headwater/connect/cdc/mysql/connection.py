@@ -191,7 +191,9 @@ _PASSING = {1040, 1053, 1080, 1152, 1153, 1158, 1159, 1160, 1161, 1203, 1205, 12
 
 
 def dump_failed(packet: bytes, subject: str) -> HeadwaterError:
-    """The server ended the stream of events with an error packet."""
+    """The server ended the stream of events with an error packet, or with an end."""
+    if packet[0] != 0xFF:
+        return ConnectionLost("read the log of", subject, "the server ended the stream")
     failure = _refused(packet)
     text = str(failure)
     lost = (
