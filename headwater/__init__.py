@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from headwater.connect.cdc.factory import cdc as cdc
     from headwater.streams import testing as testing
     from headwater.streams.app import App as App
     from headwater.streams.declarations import LOG_TIME as LOG_TIME
@@ -31,6 +32,7 @@ _HOMES = {
     "LOG_TIME": "streams.declarations",
     "PROCESSING_TIME": "streams.declarations",
     "avro": "streams.formats.avro",
+    "cdc": "connect.cdc.factory",
     "corrected_time": "streams.times",
     "event_time": "streams.times",
     "debezium": "streams.formats.debezium",

@@ -40,9 +40,10 @@ def graph(
         else:
             svg.write_text(drawing)
     elif json:
+        for source in checked.sources.values():
+            print_json({"name": source.name, "kind": "source", "inputs": [], "detail": source.describe()})
         for node in checked.nodes.values():
-            print_json(
-                {"name": node.name, "kind": node.kind, "inputs": list(node.inputs), "detail": detail(node)}
-            )
+            inputs = [*checked.feeding(node), *node.inputs]
+            print_json({"name": node.name, "kind": node.kind, "inputs": inputs, "detail": detail(node)})
     else:
         say(as_text(app.name, checked))

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from headwater.connect.declaration import SourceDeclaration
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import (
     Emit,
@@ -56,6 +57,7 @@ class App:
             )
         self.name, self.share = name, share
         self._nodes: dict[str, Node] = {}
+        self._sources: dict[str, SourceDeclaration] = {}
 
     def stream(
         self,
@@ -131,6 +133,30 @@ class App:
             format=_format(format, subject),
         )
         return self._add(table, subject)
+
+    def source(self, declaration: SourceDeclaration) -> SourceDeclaration:
+        """Declares what fills topics from outside; ``hw.cdc`` gives one for a database.
+
+        >>> from headwater.connect.cdc.factory import cdc
+        >>> App("shop").source(cdc("sqlite:///shop.db", tables=["users"])).name
+        'shop'
+        """
+        if not isinstance(declaration, SourceDeclaration):
+            raise ApplicationInvalid(
+                "declare",
+                f"the source {declaration!r}",
+                "it is none",
+                "Give what hw.cdc(...) returns.",
+            )
+        if declaration.name in self._sources:
+            raise ApplicationInvalid(
+                "declare",
+                f"the source {declaration.describe()}",
+                f"the application has a source named {declaration.name!r} already",
+                "Give one of them another name with name=...",
+            )
+        self._sources[declaration.name] = declaration
+        return declaration
 
     def view(
         self,
@@ -221,12 +247,17 @@ class App:
 
     def graph(self) -> Graph:
         """Who reads whom; refuses an application that cannot run."""
-        return Graph.of(self._nodes.values())
+        return Graph.of(self._nodes.values(), self._sources.values())
 
     @property
     def nodes(self) -> Iterable[Node]:
         """The declarations, in the order in which they were made."""
         return self._nodes.values()
+
+    @property
+    def sources(self) -> Iterable[SourceDeclaration]:
+        """What fills topics from outside, in the order in which it was declared."""
+        return self._sources.values()
 
     def _add(self, node: _N, subject: str) -> _N:
         if node.name in self._nodes:

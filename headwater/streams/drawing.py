@@ -8,6 +8,7 @@ from headwater.streams.graph import Graph
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 210, 54, 70, 22, 24
 _COLOURS = {
+    "source": "#c05621",
     "stream": "#2b6cb0",
     "table": "#6b46c1",
     "view": "#2f855a",
@@ -43,10 +44,12 @@ def as_text(name: str, graph: Graph) -> str:
     shop
       stream  clicks    topic clicks
     """
-    width = max((len(node) for node in graph.nodes), default=0) + 2
+    width = max((len(each) for each in [*graph.nodes, *graph.sources]), default=0) + 2
     lines = [name]
+    lines += [f"  {'source':<6}  {each.name:<{width}}  {each.describe()}" for each in graph.sources.values()]
     for node in graph.nodes.values():
-        reads = f"   <- {', '.join(node.inputs)}" if node.inputs else ""
+        inputs = [*graph.feeding(node), *node.inputs]
+        reads = f"   <- {', '.join(inputs)}" if inputs else ""
         lines.append(f"  {node.kind:<6}  {node.name:<{width}}  {detail(node)}{reads}")
     return "\n".join(lines)
 
@@ -67,8 +70,10 @@ def layers(graph: Graph) -> dict[str, int]:
 def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> str:
     """Boxes from left to right, inputs first. `notes` are a further line in a box: a rate, a lag."""
     columns: dict[int, list[str]] = {}
+    if graph.sources:
+        columns[0] = [_box(source) for source in graph.sources]
     for name_of_node, layer in layers(graph).items():
-        columns.setdefault(layer, []).append(name_of_node)
+        columns.setdefault(layer + bool(graph.sources), []).append(name_of_node)
     place = {
         each: (MARGIN + layer * (WIDTH + GAP_X), MARGIN + 28 + row * (HEIGHT + GAP_Y))
         for layer, names in columns.items()
@@ -84,7 +89,8 @@ def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> s
         f'<text x="{MARGIN}" y="{MARGIN + 6}" font-size="15" font-weight="600" fill="#4a5568">'
         f"{escape(name)}</text>",
     ]
-    for source, reader in graph.edges():
+    feeds = [(_box(source), node.name) for node in graph.nodes.values() for source in graph.feeding(node)]
+    for source, reader in [*feeds, *graph.edges()]:
         (x1, y1), (x2, y2) = place[source], place[reader]
         begin, end = (x1 + WIDTH, y1 + HEIGHT // 2), (x2 - 2, y2 + HEIGHT // 2)
         middle = (begin[0] + end[0]) // 2
@@ -92,22 +98,34 @@ def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> s
             f'<path d="M{begin[0]},{begin[1]} C{middle},{begin[1]} {middle},{end[1]} {end[0]},{end[1]}" '
             'fill="none" stroke="#a0aec0" stroke-width="1.5" marker-end="url(#arrow)"/>'
         )
+    parts += [
+        _drawn(each.name, "source", each.describe(), *place[_box(each.name)])
+        for each in graph.sources.values()
+    ]
     for node in graph.nodes.values():
-        x, y = place[node.name]
-        colour = _COLOURS[node.kind]
         note = (notes or {}).get(node.name, detail(node))
-        parts.append(
-            f'<g><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="7" fill="#fff" '
-            f'stroke="{colour}" stroke-width="1.5"/>'
-            f'<text x="{x + 12}" y="{y + 22}" font-size="13" font-weight="600" fill="#1a202c">'
-            f"{escape(_short(node.name, 22))}</text>"
-            f'<text x="{x + WIDTH - 12}" y="{y + 22}" font-size="11" text-anchor="end" fill="{colour}">'
-            f"{node.kind}</text>"
-            f'<text x="{x + 12}" y="{y + 41}" font-size="11" fill="#718096">'
-            f"{escape(_short(note, 34))}</text></g>"
-        )
+        parts.append(_drawn(node.name, node.kind, note, *place[node.name]))
     parts.append("</svg>")
     return "\n".join(parts)
+
+
+def _box(source: str) -> str:
+    """The place of a source; no node is called so."""
+    return f"source {source}"
+
+
+def _drawn(name: str, kind: str, note: str, x: int, y: int) -> str:
+    colour = _COLOURS[kind]
+    return (
+        f'<g><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="7" fill="#fff" '
+        f'stroke="{colour}" stroke-width="1.5"/>'
+        f'<text x="{x + 12}" y="{y + 22}" font-size="13" font-weight="600" fill="#1a202c">'
+        f"{escape(_short(name, 22))}</text>"
+        f'<text x="{x + WIDTH - 12}" y="{y + 22}" font-size="11" text-anchor="end" fill="{colour}">'
+        f"{kind}</text>"
+        f'<text x="{x + 12}" y="{y + 41}" font-size="11" fill="#718096">'
+        f"{escape(_short(note, 34))}</text></g>"
+    )
 
 
 def _short(text: str, most: int) -> str:

@@ -3,8 +3,9 @@
 import difflib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headwater.connect.declaration import SourceDeclaration
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Files, Function, Node, Output, Stream, Table, Topic, View
 
@@ -14,9 +15,10 @@ class Graph:
     """A valid graph; ``Graph.of`` refuses any other."""
 
     nodes: Mapping[str, Node]  # inputs before those who read them
+    sources: Mapping[str, SourceDeclaration] = field(default_factory=dict)  # what fills topics from outside
 
     @classmethod
-    def of(cls, nodes: Iterable[Node]) -> "Graph":
+    def of(cls, nodes: Iterable[Node], sources: Iterable[SourceDeclaration] = ()) -> "Graph":
         """Checks names, inputs, cycles and keys.
 
         >>> from headwater.streams.declarations import Format
@@ -27,7 +29,7 @@ class Graph:
         for node in named.values():
             _check_inputs(node, named)
             _check_key(node)
-        return cls({name: named[name] for name in _ordered(named)})
+        return cls({name: named[name] for name in _ordered(named)}, {each.name: each for each in sources})
 
     def order(self) -> list[str]:
         """The names, each after its inputs."""
@@ -42,6 +44,12 @@ class Graph:
     def readers(self, name: str) -> list[str]:
         """Who reads this node."""
         return [node.name for node in self.nodes.values() if name in node.inputs]
+
+    def feeding(self, node: Node) -> list[str]:
+        """The sources that fill the topic of a stream or a table."""
+        if not isinstance(node, Stream | Table):
+            return []
+        return [name for name, source in self.sources.items() if source.feeds(node.topic)]
 
     def edges(self) -> Iterator[tuple[str, str]]:
         """Pairs (input, reader)."""
