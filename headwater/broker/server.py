@@ -1,6 +1,7 @@
 """Running a broker: listen, say so, serve until told to stop."""
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -32,6 +33,11 @@ LEASH = "HEADWATER_BROKER_LEASH"
 # The thread that waits for the disk must get its turn soon after the disk is done.
 SWITCH_INTERVAL = 0.0005
 
+# Answers of some megabytes are read into fresh memory and gone a moment later. Given back to the system each time,
+# getting that memory again costs more than filling it.
+KEPT_MEMORY = 32 << 20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's names for it
+
 
 def run(settings: BrokerSettings) -> None:
     """Run a broker in this process until SIGTERM or Ctrl-C."""
@@ -39,12 +45,21 @@ def run(settings: BrokerSettings) -> None:
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     sys.setswitchinterval(SWITCH_INTERVAL)
+    _keep_memory()
     try:
         import uvloop
     except ImportError:
         asyncio.run(_serve(settings))
     else:
         uvloop.run(_serve(settings))
+
+
+def _keep_memory() -> None:
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # musl has no such choice
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_M_TRIM_THRESHOLD, KEPT_MEMORY)
+            mallopt(_M_MMAP_THRESHOLD, KEPT_MEMORY)
 
 
 async def _serve(settings: BrokerSettings) -> None:
