@@ -77,11 +77,17 @@ class Bench:
         """What Kafka does when it, too, syncs before it answers."""
         records = self.plan.records["1 KB"] // 4
         options = ["--records", str(records), "--size", "1000"]
-        for side in _turns(number):
-            config = {} if side == "ours" else {"flush.messages": "1"}
-            with self.topic(side, 6, config) as topic:
-                label = "1 KB, 6 partitions, both durable (Kafka: flush.messages=1)"
-                self._measure(side, "produce, acks=all", label, "produce", topic, records, options)
+        for shape, partitions, extra in (
+            ("1 KB, 6 partitions", 6, []),
+            ("1 KB, 1 partition, idempotent", 1, ["--idempotent"]),
+        ):
+            label = f"{shape}, both durable (Kafka: flush.messages=1)"
+            for side in _turns(number):
+                config = {} if side == "ours" else {"flush.messages": "1"}
+                with self.topic(side, partitions, config) as topic:
+                    self._measure(
+                        side, "produce, acks=all", label, "produce", topic, records, [*options, *extra]
+                    )
 
     def latency(self, size: str, number: int, rate: int = 1000) -> None:
         """From produce to acknowledgement, and to the consumer's hand, at a moderate rate."""
