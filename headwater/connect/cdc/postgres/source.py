@@ -1,0 +1,63 @@
+"""The source that captures a PostgreSQL database."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.client.connection import Connection
+from headwater.connect.cdc.livekeys import LogKeys, TopicKeys
+from headwater.connect.cdc.options import CdcOptions
+from headwater.connect.cdc.postgres.outbox import PREFIX
+from headwater.connect.cdc.postgres.run import Run
+from headwater.connect.source import Position, Signal, Source, SourceStatus, Step, TopicNeeds
+
+_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class PostgresSource(Source):
+    """Every change of a database's tables, from the first row on."""
+
+    def __init__(self, options: CdcOptions) -> None:
+        options.know()
+        self.options = options
+        self.name = options.logical_name
+        self.keys: TopicKeys | None = None  # what the log has of our topics; without it, see docs/capture.md
+        self.acknowledged: Position | None = None
+        self.signals: list[Signal] = []
+        self.without_key: set[str] = set()  # topics of tables without a key
+        self._status = SourceStatus()
+
+    @property
+    def directory(self) -> Path:
+        """For what can be rebuilt."""
+        return self.options.data / "connect" / self.name
+
+    def attach(self, log: Connection) -> None:
+        self.keys = LogKeys(log, self.directory)
+
+    def steps(self, position: Position | None) -> Iterator[Step]:
+        self.acknowledged = position
+        run = Run(self, dict(position) if position is not None else None)
+        try:
+            yield from run.steps()
+        finally:
+            run.close()
+
+    def acknowledge(self, position: Position) -> None:
+        self.acknowledged = position
+
+    def signal(self, signal: Signal) -> None:
+        self.signals.append(signal)
+
+    def status(self) -> SourceStatus:
+        return self._status
+
+    def show(self, **what: Any) -> None:
+        """Sets what `status` answers."""
+        self._status = SourceStatus(**what)
+
+    def topic_needs(self, topic: str) -> TopicNeeds:
+        own = {f"{self.name}.{what}" for what in ("schema", "transaction", "message", "heartbeat")}
+        if topic in own or topic in self.without_key or topic.startswith(PREFIX):
+            return TopicNeeds(configs=_KEPT)
+        return TopicNeeds()
