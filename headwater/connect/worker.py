@@ -63,6 +63,7 @@ class Worker:
 
     def __init__(self, connection: Connection, source: Source) -> None:
         self.connection, self.source = connection, source
+        source.attach(connection)
         self.id = uuid.uuid4().hex
         self._state: State = "starting"
         self._error = ""

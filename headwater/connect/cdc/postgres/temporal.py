@@ -50,8 +50,7 @@ def timestamp_milliseconds(text: bytes) -> bytes:
     >>> timestamp_milliseconds(b"1970-01-01 00:00:01.5")
     b'1500'
     """
-    found = _INFINITE_TIMESTAMP.get(text)
-    return b"%d" % (_microseconds(text) // 1000 if found is None else found)
+    return b"%d" % (_microseconds(text) // 1000)
 
 
 def _microseconds(text: bytes) -> int:
