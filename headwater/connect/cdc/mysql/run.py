@@ -139,7 +139,8 @@ class Run:
             return ddl.Defaults(database, charsets[database], asking.is_mariadb)
 
         history = History(self._chosen, tables, lookup, charsets_of_collations(asking))
-        self._stream = Stream(naming, history, state, resume, defaults)
+        checksummed = (asking.variable("binlog_checksum") or "").upper() == "CRC32"
+        self._stream = Stream(naming, history, state, resume, defaults, checksummed)
         self._gone: dict[tuple[str, str], Table] = {}
 
     def _take_new_tables(self, asking: Database) -> None:
@@ -191,6 +192,7 @@ class Run:
     def _follow(self) -> Iterator[Step]:
         stream = self._live
         while True:
+            stream.left_out = {job.name for job in self._jobs if self._covers_changes(job)}
             if self._jobs and not self._paused and self._chunk is None and not stream.in_group:
                 yield from self._begin_job()
             if self._chunk is not None and self._is_reached():
@@ -212,6 +214,11 @@ class Run:
             if stream.records or heartbeat or not spans:
                 stream.records += heartbeat
                 yield self._step()
+
+    def _covers_changes(self, job: Job) -> bool:
+        """Whether changes before a table is read need not be told: without a key they could not be told twice."""
+        table = self._live.history.tables.get(job.name)
+        return table is not None and not table.key and not job.begun and not job.replaces and not job.where
 
     def _receive(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
         assert self._packets is not None
@@ -407,6 +414,7 @@ class Run:
             job.rows = 0
             stream.records.append(self._truncated(table))
         job.begun = True
+        stream.left_out.discard(job.name)
         limit = self.options.chunk_rows + 1 if table.key else None
         finished = False
         try:

@@ -80,6 +80,7 @@ class Stream:
         state: LogState,
         resume: tuple[str, int] | None = None,
         defaults: Callable[[str], ddl.Defaults] = ddl.Defaults,
+        checksummed: bool = False,  # whether the server's events have checksums, before the first file says so
     ) -> None:
         self.naming, self.history, self.state = naming, history, state
         self.records: list[Any] = []
@@ -87,6 +88,8 @@ class Stream:
         self.hold: Place | Callable[[], bool] | None = None  # stop before the first group that begins there
         self.touched: set[bytes] | None = None  # keys changed in `touched_topic`, when asked for
         self.touched_topic = ""
+        # Tables without a key that are yet to be read as a whole: their changes until then will be in what is read.
+        self.left_out: set[tuple[str, str]] = set()
         self.when = 0  # seconds of the newest event
         self.seen: Place = (state.file, state.place)
         self._resume = resume
@@ -96,7 +99,7 @@ class Stream:
         self._outbox = None if outbox is None else (
             tuple(outbox.split(".", 1)) if "." in outbox else (self._options.path_name, outbox)
         )  # fmt: skip
-        self._checksummed = False
+        self._checksummed = checksummed
         self._maps: dict[bytes, tuple[bytes, Captured | None]] = {}
         self._tables: dict[bytes, Captured | None] = {}
         self._stamp = b""
@@ -504,6 +507,9 @@ class Stream:
         else:
             self._partial_rows(captured, kind, data, at, end, images, second, rows)
         skipped = 0
+        if self.left_out and (captured.table.database, captured.table.name) in self.left_out:
+            self._items += len(rows) // (2 if kind.operation == "u" else 1)
+            return
         if self._items < self._skip:
             width = 2 if kind.operation == "u" else 1
             skipped = min(self._skip - self._items, len(rows) // width)
