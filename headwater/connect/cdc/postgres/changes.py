@@ -114,7 +114,7 @@ class Changes:
             at += 1
             handler = handlers.get(data[_HEADER])
             if handler is not None:
-                handler(_position(data, 1)[0], data[_HEADER:], out)
+                handler(_position(data, 1)[0], data, out)
                 if len(out) >= limit or self.truncated:
                     break
         return at
@@ -134,7 +134,7 @@ class Changes:
     # -- transactions ------------------------------------------------------------------------------
 
     def _begin(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        self.commit, us, self.xid = pgoutput.begin(data)
+        self.commit, us, self.xid = pgoutput.begin(data, _HEADER)
         self.microseconds = us
         self._times = (us // 1000, us, us * 1000)
         self.done = 0
@@ -148,7 +148,7 @@ class Changes:
             self._transactions.begin(self.xid, lsn, us, None if self._skip else out)
 
     def _commit(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        commit, end, _ = pgoutput.commit(data)
+        commit, end, _ = pgoutput.commit(data, _HEADER)
         if self._transactions is not None:
             self._transactions.end(self.xid, commit, self.microseconds, out)
         self.lsn, self.last = end, b'\\"%d\\"' % commit
@@ -168,7 +168,7 @@ class Changes:
         return block
 
     def _relation(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        relation = pgoutput.relation(data)
+        relation = pgoutput.relation(data, _HEADER)
         self._plans[relation.oid] = self._helper.relation(relation, out)
 
     # -- rows --------------------------------------------------------------------------------------
@@ -180,11 +180,11 @@ class Changes:
         return row
 
     def _insert(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        plan = self._plans.get(pgoutput.relation_oid(data))
+        plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
         block = self._next(plan)
         if block is None or plan is None:
             return
-        values = pgoutput.insert_values(data)
+        values = pgoutput.insert_values(data, _HEADER)
         if plan.full_name == self.outbox_table:
             self._helper.outbox(plan, values, out)
             return
@@ -201,11 +201,11 @@ class Changes:
         out.append((plan.topic, key, value, None))  # type: ignore[arg-type]
 
     def _update(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        plan = self._plans.get(pgoutput.relation_oid(data))
+        plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
         block = self._next(plan)
         if block is None or plan is None or plan.full_name == self.outbox_table:
             return
-        _, key_values, old_values, values = pgoutput.update(data)
+        _, key_values, old_values, values = pgoutput.update(data, _HEADER)
         shape = plan.shape
         old_row = None
         old_key = None
@@ -219,7 +219,7 @@ class Changes:
         if unchanged:
             known = old_key
             if known is None:
-                known = shape.key(plan.fragments(values))
+                known = shape.key(plan.fragments([None if value is UNCHANGED else value for value in values]))
             self._helper.fill(plan, known, values, old_values, self.commit, self.done)
         row = self._row(plan, values)
         key = shape.key(row)
@@ -249,11 +249,11 @@ class Changes:
         out.append((plan.topic, key, value, None))  # type: ignore[arg-type]
 
     def _delete(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        plan = self._plans.get(pgoutput.relation_oid(data))
+        plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
         block = self._next(plan)
         if block is None or plan is None or plan.full_name == self.outbox_table:
             return
-        _, key_values, old_values = pgoutput.delete(data)
+        _, key_values, old_values = pgoutput.delete(data, _HEADER)
         if old_values is not None:
             row = self._row(plan, old_values)
         else:
@@ -286,7 +286,7 @@ class Changes:
 
     def _truncate(self, lsn: int, data: bytes, out: list[Record]) -> None:
         """The caller takes the keys out first (see `truncated`), then lets `emit_truncate` count and write it."""
-        for oid in pgoutput.truncate(data).oids:
+        for oid in pgoutput.truncate(data, _HEADER).oids:
             plan = self._plans.get(oid)
             if plan is not None and self._watch is not None:
                 self._watch.truncated(oid)
@@ -323,7 +323,7 @@ class Changes:
         self._deleted(plan, key, plan.shape.object(row), source, NULL, None, out)
 
     def _message(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        found = pgoutput.message(data)
+        found = pgoutput.message(data, _HEADER)
         plan = self._messages
         block: bytes | None = NULL
         times, xid = self._times, self.xid

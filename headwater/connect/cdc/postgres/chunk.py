@@ -5,16 +5,18 @@ snapshot was taken: then every transaction that the snapshot shows has gone by. 
 newer than the chunk: a row that such a transaction touched meanwhile is dropped, its change was written already.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headwater.connect.cdc.envelope import NULL
-from headwater.connect.cdc.postgres.literals import Converter
+from headwater.connect.cdc.postgres.literals import Converter, string
 from headwater.connect.cdc.postgres.lsn import Visibility
 from headwater.connect.cdc.postgres.plan import Plan
 from headwater.connect.cdc.postgres.types import is_as_it_is
 from headwater.connect.source import Record
 
+_must_escape = re.compile(rb'["\\\x00-\x1f]').search
 _ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
@@ -96,6 +98,22 @@ def _unescaped(value: bytes) -> bytes | None:
     return b"".join(out)
 
 
+def _strings(column: Sequence[bytes]) -> list[bytes]:
+    """Strings in JSON. Hardly any needs to be escaped: if none does, they are quoted all at once."""
+    joined = b'"\0"'.join(column)
+    if _must_escape(joined.replace(b'"\0"', b"")) is None and _is_utf8(joined):
+        return (b'"%b"' % joined).split(b"\0")
+    return [string(value) for value in column]
+
+
+def _is_utf8(text: bytes) -> bool:
+    """Text of the server always is, but of a database of encoding SQL_ASCII."""
+    try:
+        return text.isascii() or bool(text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def in_json(
     rows: Sequence[Sequence[bytes | None]], converters: Sequence[Converter]
 ) -> list[tuple[bytes, ...]]:
@@ -110,6 +128,8 @@ def in_json(
             columns.append([NULL if value is None else convert(value) for value in column])
         elif is_as_it_is(convert):
             columns.append(column)
+        elif convert is string:
+            columns.append(_strings(column))
         else:
             columns.append([convert(value) for value in column])
     return list(zip(*columns, strict=True))

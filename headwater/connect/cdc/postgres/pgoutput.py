@@ -1,5 +1,7 @@
 """The messages of PostgreSQL's output plug-in pgoutput, protocol version 1, from bytes. No I/O.
 
+Every function takes the bytes and where in them the message begins: nothing is copied but the values.
+
 A transaction is Begin, then Insert, Update, Delete, Truncate, Message (and Relation, Type, Origin before they are
 needed), then Commit. Values come as text; the relation that they belong to was described before, and is described
 again when it has changed.
@@ -94,24 +96,24 @@ class LogicalMessage(NamedTuple):
     content: bytes
 
 
-def begin(data: bytes) -> Begin:
-    lsn, microseconds, xid = _begin(data, 1)
+def begin(data: bytes, at: int = 0) -> Begin:
+    lsn, microseconds, xid = _begin(data, at + 1)
     return Begin(lsn, microseconds + EPOCH_MICROSECONDS, xid)
 
 
-def commit(data: bytes) -> Commit:
-    _, lsn, end, microseconds = _commit(data, 1)
+def commit(data: bytes, at: int = 0) -> Commit:
+    _, lsn, end, microseconds = _commit(data, at + 1)
     return Commit(lsn, end, microseconds + EPOCH_MICROSECONDS)
 
 
-def relation(data: bytes) -> Relation:
+def relation(data: bytes, start: int = 0) -> Relation:
     """
     >>> data = b"R" + bytes([0, 0, 64, 1]) + b"public\\0t\\0d" + bytes([0, 1, 1]) + b"id\\0" + bytes([0, 0, 0, 23])
     >>> relation(data + bytes([255] * 4)).columns
     (Column(name='id', type_oid=23, modifier=-1, identity=True),)
     """
-    oid = _u32(data, 1)[0]
-    schema, at = _string(data, 5)
+    oid = _u32(data, start + 1)[0]
+    schema, at = _string(data, start + 5)
     table, at = _string(data, at)
     identity = chr(data[at])
     count = _u16(data, at + 1)[0]
@@ -127,26 +129,26 @@ def relation(data: bytes) -> Relation:
     return Relation(oid, schema or "pg_catalog", table, identity, tuple(columns))
 
 
-def relation_oid(data: bytes) -> int:
+def relation_oid(data: bytes, at: int = 0) -> int:
     """The relation of an Insert, Update or Delete."""
-    oid: int = _u32(data, 1)[0]
+    oid: int = _u32(data, at + 1)[0]
     return oid
 
 
-def insert_values(data: bytes) -> Values:
+def insert_values(data: bytes, at: int = 0) -> Values:
     """The row of an Insert: relation, ``N``, tuple.
 
     >>> insert_values(b"I" + bytes(4) + b"N" + bytes([0, 3]) + b"t" + bytes([0, 0, 0, 2]) + b"42" + b"n" + b"u")
     [b'42', None, UNCHANGED]
     """
-    return values(data, 6)[0]
+    return values(data, at + 6)[0]
 
 
-def update(data: bytes) -> Update:
-    oid = _u32(data, 1)[0]
-    kind = data[5]
+def update(data: bytes, at: int = 0) -> Update:
+    oid = _u32(data, at + 1)[0]
+    kind = data[at + 5]
     key = old = None
-    at = 6
+    at += 6
     if kind == _KEY:
         key, at = values(data, at)
         at += 1
@@ -156,21 +158,22 @@ def update(data: bytes) -> Update:
     return Update(oid, key, old, values(data, at)[0])
 
 
-def delete(data: bytes) -> Delete:
-    row = values(data, 6)[0]
-    return Delete(_u32(data, 1)[0], row, None) if data[5] == _KEY else Delete(_u32(data, 1)[0], None, row)
+def delete(data: bytes, at: int = 0) -> Delete:
+    oid = _u32(data, at + 1)[0]
+    row = values(data, at + 6)[0]
+    return Delete(oid, row, None) if data[at + 5] == _KEY else Delete(oid, None, row)
 
 
-def truncate(data: bytes) -> Truncate:
-    count = _u32(data, 1)[0]
-    flags = data[5]
-    oids = tuple(_u32(data, 6 + 4 * number)[0] for number in range(count))
+def truncate(data: bytes, at: int = 0) -> Truncate:
+    count = _u32(data, at + 1)[0]
+    flags = data[at + 5]
+    oids = tuple(_u32(data, at + 6 + 4 * number)[0] for number in range(count))
     return Truncate(oids, bool(flags & 1), bool(flags & 2))
 
 
-def message(data: bytes) -> LogicalMessage:
-    flags, lsn = _message(data, 1)
-    prefix, at = _string(data, 10)
+def message(data: bytes, at: int = 0) -> LogicalMessage:
+    flags, lsn = _message(data, at + 1)
+    prefix, at = _string(data, at + 10)
     size = _u32(data, at)[0]
     return LogicalMessage(bool(flags & 1), lsn, prefix, data[at + 4 : at + 4 + size])
 

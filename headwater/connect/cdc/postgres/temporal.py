@@ -42,7 +42,10 @@ def timestamp_microseconds(text: bytes) -> bytes:
     >>> timestamp_microseconds(b"1970-01-01 00:00:01.5"), timestamp_microseconds(b"0001-01-01 00:00:00 BC")
     (b'1500000', b'-62167219200000000')
     """
-    return b"%d" % _microseconds(text)
+    try:
+        return b"%d" % ((datetime.fromisoformat(text.decode()) - _EPOCH) // _MICROSECOND)
+    except ValueError:
+        return b"%d" % _microseconds(text)
 
 
 def timestamp_milliseconds(text: bytes) -> bytes:
@@ -84,7 +87,16 @@ def zoned_timestamp(precision: int) -> Callable[[bytes], bytes]:
     (b'"2020-01-02T03:04:05.100000Z"', b'"-0043-03-15T00:00:00Z"')
     """
 
+    zeros = b"0" * precision
+
     def convert(text: bytes) -> bytes:
+        if text[4] == 45 and text[-3:] == b"+00" and len(text) > 20:  # a year of four digits, not BC
+            clock = text[11:-3]
+            if precision:
+                clock = (clock if len(clock) > 8 else clock + b".") + zeros[
+                    len(clock) - 9 if len(clock) > 8 else 0 :
+                ]
+            return b'"%bT%bZ"' % (text[:10], clock)
         found = _moment(text)
         if found is None:
             return b'"%b"' % text  # infinity

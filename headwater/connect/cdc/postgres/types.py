@@ -5,6 +5,7 @@ The encoding is Debezium's with its default settings, but for what that loses: s
 
 import base64
 import re
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -136,7 +137,7 @@ def unscaled(number: int) -> bytes:
     (b'AA==', b'/w==', b'AIA=')
     """
     size = (number + (number < 0)).bit_length() // 8 + 1
-    return base64.b64encode(number.to_bytes(size, "big", signed=True))
+    return b2a_base64(number.to_bytes(size, "big", signed=True), newline=False)
 
 
 def _precision_and_scale(modifier: int) -> tuple[int, int]:
@@ -148,12 +149,26 @@ def _precision_and_scale(modifier: int) -> tuple[int, int]:
     return (modifier - 4) >> 16, scale - 2048 if scale >= 1024 else scale
 
 
+# Amounts repeat themselves; so many are looked up instead of computed.
+_REMEMBERED = 10_000
+
+
 def _numeric(modifier: int) -> Converter:
     if modifier < 0:
         return _numeric_of_any_scale
     scale = _precision_and_scale(modifier)[1]
 
+    known: dict[bytes, bytes] = {}
+
     def fixed(text: bytes) -> bytes:
+        found = known.get(text)
+        if found is None:
+            found = convert(text)
+            if len(known) < _REMEMBERED:
+                known[text] = found
+        return found
+
+    def convert(text: bytes) -> bytes:
         # The server writes as many digits as the scale has.
         if scale <= 0:
             digits = text[:scale] if scale and text != b"0" else text
