@@ -204,6 +204,7 @@ class Changes:
         plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
         block = self._next(plan)
         if block is None or plan is None or plan.full_name == self.outbox_table:
+            self._count_moved(plan, data)
             return
         _, key_values, old_values, values = pgoutput.update(data, _HEADER)
         shape = plan.shape
@@ -237,6 +238,8 @@ class Changes:
         if moved:
             assert old_row is not None
             self._deleted(plan, old_key, shape.object(old_row), source, block, [(NEW_KEY, key)], out)
+            if self._transactions is not None:
+                block = self._transactions.event(plan.full_name)
             value = b'{"before":null,"after":%b,"source":%b,"transaction":%b,"op":"c",%b' % (
                 after, source, block, self._tail,
             )  # fmt: skip
@@ -247,6 +250,15 @@ class Changes:
             before, after, source, block, self._tail,
         )  # fmt: skip
         out.append((plan.topic, key, value, None))  # type: ignore[arg-type]
+
+    def _count_moved(self, plan: Plan | None, data: bytes) -> None:
+        """A change of key is two events of its transaction, also when both were written before."""
+        if self._transactions is None or plan is None or self.done > self._skip:
+            return
+        _, key_values, old_values, values = pgoutput.update(data, _HEADER)
+        old = key_values if old_values is None else old_values
+        if old is not None and plan.shape.key(plan.fragments(old)) != plan.shape.key(plan.fragments(values)):
+            self._transactions.event(plan.full_name)
 
     def _delete(self, lsn: int, data: bytes, out: list[Record]) -> None:
         plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
