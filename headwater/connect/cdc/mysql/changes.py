@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import orjson
 
 from headwater import __version__
-from headwater.connect.cdc.mysql.rows import RowPlan, RowsDecoder, compile_log_rows, compile_result_rows
+from headwater.connect.cdc.mysql.binlog import RowsKind
+from headwater.connect.cdc.mysql.rows import RowPlan, compile_log_rows, compile_result_rows
 from headwater.connect.cdc.mysql.schema import Table
 from headwater.connect.cdc.mysql.tablemap import WrittenColumn
 from headwater.connect.cdc.mysql.types import binary_piece, text_piece
 from headwater.connect.cdc.mysql.values import quoted
 from headwater.connect.cdc.options import CdcOptions
 from headwater.connect.source import Record
+from headwater.errors import ChangesMissed
 
-# before/after, source up to the row's number, the number, thread, transaction, times
-_REST = b',"source":%b%d,"thread":%b,"query":null},"transaction":%b,"op":"'
+# A source: up to the gtid (see Naming.source), the gtid, the file, the place, the row's number, the thread.
+SOURCE = b'%b%b%b%d,"row":%d,"thread":%b,"query":null}'
+_REST = b',"source":' + SOURCE + b',"transaction":%b,"op":"'
 CREATED = b'{"before":null,"after":%b' + _REST + b'c",%b}'
 READ = b'{"before":null,"after":%b' + _REST + b'r",%b}'
 UPDATED = b'{"before":%b,"after":%b' + _REST + b'u",%b}'
@@ -49,23 +52,14 @@ class Naming(NamedTuple):
         return self.options.topic(table.database, table.name)
 
     def source(self, table: Table, snapshot: bytes) -> bytes:
-        """A template for the `source` up to the row's number: times, server, gtid, file, pos."""
+        """A template for the `source` up to the gtid: times and server are yet to be filled in."""
         name = quoted(self.options.logical_name)
         fixed = (quoted(__version__), quoted(self.connector), name)
         escaped = [part.replace(b"%", b"%%") for part in fixed]
         database, table_name = (quoted(p).replace(b"%", b"%%") for p in (table.database, table.name))
         head = b'{"version":%b,"connector":%b,"name":%b,"ts_ms":%%d,"snapshot":%b,"db":%b,"sequence":null,'
-        rest = b'"ts_us":%%d,"ts_ns":%%d,"table":%b,"server_id":%%d,"gtid":%%b,"file":%%b,"pos":%%d,"row":'
+        rest = b'"ts_us":%%d,"ts_ns":%%d,"table":%b,"server_id":%%d,"gtid":'
         return (head % (*escaped, snapshot.replace(b"%", b"%%"), database)) + rest % table_name
-
-
-class Images(NamedTuple):
-    """How the two images of a rows event are decoded."""
-
-    both: RowsDecoder | None  # when all images have all columns
-    before: Any = None
-    after: Any = None
-    after_is_whole: bool = True
 
 
 class Captured:
@@ -76,27 +70,48 @@ class Captured:
     ) -> None:
         self.table = table
         self.topic = naming.topic(table)
-        self.source = naming.source(table, b'"false"')
+        self._source = naming.source(table, b'"false"')
+        self.moment = (-1, -1)  # seconds and server of `prefix`
+        self.prefix = b""  # the source up to the gtid
         self.is_outbox = is_outbox
         self.collection = f"{table.database}.{table.name}"
         self.plan = row_plan(table, [binary_piece(c, w) for c, w in zip(table.columns, written, strict=True)])
         self.versioned = self.plan.row_end is not None
         count = len(table.columns)
         self.count = count
+        self.count_size = 1 if count < 251 else 3  # of the number of columns before the bitmaps
         self.bitmap_size = (count + 7) // 8
-        self._whole = (1 << count) - 1
-        self.whole = self._whole.to_bytes(self.bitmap_size, "little")
+        self.whole = ((1 << count) - 1).to_bytes(self.bitmap_size, "little")
         self.decode = compile_log_rows(self.plan)
-        self._images: dict[tuple[bytes, bytes], Images] = {}
+        self._images: dict[bytes, Any] = {}
 
-    def images(self, before: bytes, after: bytes) -> Images:
-        """Decoders for images that lack columns (``binlog_row_image`` is not FULL)."""
-        found = self._images.get((before, after))
+    def at_moment(self, when: int, server: int) -> None:
+        """Fills the source for events of one second."""
+        self.moment = (when, server)
+        self.prefix = self._source % (when * 1000, when * 1_000_000, when * 1_000_000_000, server)
+
+    def decode_images(
+        self, kind: RowsKind, data: bytes, at: int, end: int, before: bytes, after: bytes, rows: list[Any]
+    ) -> None:
+        """Rows whose images lack columns: for deletes the key is enough, anything else cannot be made whole."""
+        if kind.partial:
+            cause = "its log has changes of parts of JSON values (binlog_row_value_options=PARTIAL_JSON)"
+            step = "Set binlog_row_value_options='' and read the table again by a snapshot."
+            raise ChangesMissed("capture", self.collection, cause, step)
+        if kind.operation != "d" and after != self.whole:
+            cause = "a change in its log lacks columns (binlog_row_image was not FULL)"
+            step = "Set binlog_row_image=FULL for all sessions, and read the table again by a snapshot."
+            raise ChangesMissed("capture", self.collection, cause, step)
+        decode_before, decode_after = self._single(before), self._single(after)
+        while at < end:
+            at = decode_before(data, at, end, rows.append)
+            if kind.operation == "u":
+                at = decode_after(data, at, end, rows.append)
+
+    def _single(self, bitmap: bytes) -> Any:
+        found = self._images.get(bitmap)
         if found is None:
-            parts = [self._present(bitmap) for bitmap in (before, after)]
-            decoders = [compile_log_rows(self.plan, present, single=True) for present in parts]
-            found = Images(None, decoders[0], decoders[1], len(parts[1]) == self.count)
-            self._images[before, after] = found
+            found = self._images[bitmap] = compile_log_rows(self.plan, self._present(bitmap), single=True)
         return found
 
     def _present(self, bitmap: bytes) -> list[int]:

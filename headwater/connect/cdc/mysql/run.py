@@ -26,6 +26,7 @@ from headwater.connect.cdc.mysql.snapshot import (
 from headwater.connect.cdc.mysql.state import LogState, Place, before
 from headwater.connect.cdc.mysql.stream import DdlPause, EndOfStream, ReplayPause, Stream
 from headwater.connect.cdc.mysql.values import quoted
+from headwater.connect.cdc.mysql.writing import moment
 from headwater.connect.cdc.options import CdcOptions
 from headwater.connect.source import (
     QUIET_SECONDS,
@@ -39,6 +40,7 @@ from headwater.connect.source import (
 from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost
 
 _DELETES_A_STEP = 2_000
+_FAILURES = 5
 _STATUS_SECONDS = 2.0
 
 
@@ -142,6 +144,7 @@ class Run:
         checksummed = (asking.variable("binlog_checksum") or "").upper() == "CRC32"
         self._stream = Stream(naming, history, state, resume, defaults, checksummed)
         self._gone: dict[tuple[str, str], Table] = {}
+        self._failures: dict[tuple[str, str], int] = {}  # reads of a table in a row that its changes undid
 
     def _take_new_tables(self, asking: Database) -> None:
         """Tables that are asked for now and were not before are read from the beginning."""
@@ -177,8 +180,7 @@ class Run:
     def _step(self) -> Step:
         """What has come out since the last one."""
         stream = self._live
-        records, stream.records = stream.records, []
-        return Step(records, self._full_position(stream.position()))
+        return Step(stream.take(), self._full_position(stream.position()))
 
     def _full_position(self, position: dict[str, Any]) -> dict[str, Any]:
         if self._jobs:
@@ -193,6 +195,7 @@ class Run:
         stream = self._live
         while True:
             stream.left_out = {job.name for job in self._jobs if self._covers_changes(job)}
+            stream.yet_to_read = {job.name for job in self._jobs if not job.begun and not job.where}
             if self._jobs and not self._paused and self._chunk is None and not stream.in_group:
                 yield from self._begin_job()
             if self._chunk is not None and self._is_reached():
@@ -211,8 +214,8 @@ class Run:
                     yield self._step()
                     yield from self._read_chunk()
             heartbeat = self._heartbeat()
-            if stream.records or heartbeat or not spans:
-                stream.records += heartbeat
+            if stream.writer.records or heartbeat or not spans:
+                stream.writer.records += heartbeat
                 yield self._step()
 
     def _covers_changes(self, job: Job) -> bool:
@@ -270,7 +273,7 @@ class Run:
                     if data[start]:
                         raise dump_failed(data[start:end], self._dump_subject)
                 done = self._live.replay(data, spans)
-                if self._live.records and not done:
+                if self._live.writer.records and not done:
                     yield self._step()
         except OSError as error:
             raise ConnectionLost("read the log of", self._dump_subject, str(error)) from error
@@ -282,8 +285,7 @@ class Run:
         stream = self._live
         emptied = [each.emptied for each in pause.consequences if each.emptied is not None]
         if emptied and pause.first_time:
-            records, stream.records = stream.records, []
-            yield Step(records, self._full_position(dict(pause.position)))
+            yield Step(stream.take(), self._full_position(dict(pause.position)))
             for table in emptied:
                 yield from self._delete_all(table, pause.position)
         for each in pause.consequences:
@@ -310,11 +312,11 @@ class Run:
 
     def _delete(self, table: Table, keys: Iterator[bytes], position: dict[str, Any]) -> Iterator[Step]:
         records: list[Record] = []
-        topic, head = self._live.naming.topic(table), self._source_head(table)
+        topic, head = self._live.naming.topic(table), self._head(table)
         for key in keys:
             row = changes.empty_row_with_key(table, key)
             now = changes.stamp(time.time_ns())
-            value = changes.DELETED % (row, head, 0, NULL, NULL, now)
+            value = changes.DELETED % (row, *head, 0, NULL, NULL, now)
             records += [Record(topic, key, value), changes.tombstone(topic, key)]
             if len(records) >= _DELETES_A_STEP:
                 yield Step(records, position)
@@ -322,17 +324,17 @@ class Run:
         if records:
             yield Step(records, position)
 
-    def _source_head(self, table: Table) -> bytes:
-        state, now = self._live.state, int(time.time())
-        naming = self._live.naming
-        return naming.source(table, b'"false"') % (
-            now * 1000, now * 1_000_000, now * 1_000_000_000, 0, NULL, quoted(state.file), state.place
-        )  # fmt: skip
+    def _head(
+        self, table: Table, snapshot: str = "false", server: int = 0
+    ) -> tuple[bytes, bytes, bytes, int]:
+        """The source of an event that is not in the log, in parts, up to the row's number."""
+        stream = self._live
+        prefix = stream.naming.source(table, quoted(snapshot)) % moment(int(time.time()), server)
+        return prefix, NULL, stream.writer.file, stream.state.place
 
     def _truncated(self, table: Table) -> Record:
-        head, now = self._source_head(table), changes.stamp(time.time_ns())
-        value = changes.TRUNCATED % (head, 0, NULL, NULL, now)
-        return Record(self._live.naming.topic(table), None, value)
+        parts = (*self._head(table), 0, NULL, NULL, changes.stamp(time.time_ns()))
+        return Record(self._live.naming.topic(table), None, changes.TRUNCATED % parts)
 
     def _drain(self, position: dict[str, Any]) -> Iterator[Step]:
         """Waits until all that is out is durable, so that the log can be asked what it holds."""
@@ -385,7 +387,7 @@ class Run:
         else:
             stream.hold = place
         if table.key and not stream.state.is_mariadb:
-            stream.touched, stream.touched_topic = set(), stream.naming.topic(table)
+            stream.writer.touched, stream.writer.touched_topic = set(), stream.naming.topic(table)
 
     def _is_reached(self) -> bool:
         assert self._chunk is not None
@@ -402,17 +404,17 @@ class Run:
         job, _ = self._chunk
         stream = self._live
         table = stream.history.tables.get(job.name)
-        touched = stream.touched or set()
+        touched = stream.writer.touched or set()
         if table is None or self._jobs[:1] != [job]:
             self._drop_chunk()
             return
-        if stream.records:
+        if stream.writer.records:
             yield self._step()
         if not table.key and (
             job.begun or job.replaces
         ):  # what an interrupted try has left is to be forgotten
             job.rows = 0
-            stream.records.append(self._truncated(table))
+            stream.writer.records.append(self._truncated(table))
         job.begun = True
         stream.left_out.discard(job.name)
         limit = self.options.chunk_rows + 1 if table.key else None
@@ -426,6 +428,7 @@ class Run:
             self._look_again(job, failed)
             return
         self._drop_chunk()
+        self._failures.pop(job.name, None)
         if finished:
             job.deleting = True
             yield from self._finish_job(job)
@@ -463,38 +466,25 @@ class Run:
     def _write_read(
         self, job: Job, shape: SnapshotTable, rows: list[Any], touched: set[bytes], last: bool
     ) -> None:
-        stream = self._live
-        now = time.time_ns()
-        seconds = now // 1_000_000_000 * 1000
-        state, stamp, topic = stream.state, changes.stamp(now), shape.topic
-        fill = (
-            seconds, seconds * 1000, seconds * 1_000_000, 0, NULL, quoted(state.file), state.place
-        )  # fmt: skip
-        head = shape.source("true") % fill
-        append, read, null = stream.records.append, changes.READ, NULL
-        marked: dict[int, bytes] = {}
+        """Rows as events; the first and the last of a table and of all are marked."""
+        marks = {}
         if job.rows == 0:
-            marked[0] = shape.source("first" if self._first_rows else "first_in_data_collection") % fill
+            marks[0] = "first" if self._first_rows else "first_in_data_collection"
         if last:
-            is_all = len(self._jobs) == 1
-            marked[len(rows) - 1] = shape.source("last" if is_all else "last_in_data_collection") % fill
+            marks[len(rows) - 1] = "last" if len(self._jobs) == 1 else "last_in_data_collection"
         self._first_rows = False
         job.rows += len(rows)
-        for place in sorted(marked):
-            key, row = rows[place]
-            if place == 0 and not (touched and key in touched):
-                append((topic, key, read % (row, marked[0], 0, null, null, stamp), None))
-        begin = 1 if 0 in marked else 0
-        end = len(rows) - 1 if last and len(rows) > 1 else len(rows)
-        body = rows[begin:end]
-        if touched:
-            body = [pair for pair in body if pair[0] not in touched]
-        for key, row in body:
-            append((topic, key, read % (row, head, 0, null, null, stamp), None))
-        if last and len(rows) > 1:
-            key, row = rows[-1]
-            if not (touched and key in touched):
-                append((topic, key, read % (row, marked[len(rows) - 1], 0, null, null, stamp), None))
+        append, read, topic = self._live.writer.records.append, changes.READ, shape.topic
+        tail = (0, NULL, NULL, changes.stamp(time.time_ns()))
+        plain = self._head(shape.table, "true") + tail
+        marked = {place: self._head(shape.table, mark) + tail for place, mark in marks.items()}
+        if 0 in marked or len(rows) - 1 in marked or touched:
+            for place, (key, row) in enumerate(rows):
+                if key not in touched:
+                    append((topic, key, read % (row, *marked.get(place, plain)), None))
+        else:
+            for key, row in rows:
+                append((topic, key, read % (row, *plain), None))
 
     def _finish_job(self, job: Job) -> Iterator[Step]:
         """After the last row: what the topic holds from before and nobody wrote again is not in the table."""
@@ -507,7 +497,7 @@ class Run:
             topic = self._live.naming.topic(table)
             yield from self._delete(table, self._keys.live(topic, job.ends or {}), position)
         elif job.replaces and table is not None and job.name in self._gone and not table.key:
-            self._live.records.append(self._truncated(table))
+            self._live.writer.records.append(self._truncated(table))
         if job in self._jobs:
             self._jobs.remove(job)
         yield self._step()
@@ -516,18 +506,19 @@ class Run:
         if self._chunk is not None and self._reader is not None:
             self._reader.end()
         self._chunk = None
-        self._live.hold = self._live.touched = None
+        self._live.hold = self._live.writer.touched = None
 
     def _look_again(self, job: Job, failed: StatementFailed) -> None:
-        """The table changed while it was about to be read: the log will say how."""
+        """The table changed while it was about to be read. The log says how: the next try comes after it."""
         if failed.code == NO_SUCH_TABLE:
             if job in self._jobs:
                 self._jobs.remove(job)
             return
-        assert self._asking is not None
-        found = read_tables(self._asking, self._chosen, only=job.name).get(job.name)
-        if found is not None and failed.code != 1412:
-            self._live.history.keep(found)
+        self._failures[job.name] = self._failures.get(job.name, 0) + 1
+        if self._failures[job.name] >= _FAILURES and self._asking is not None:
+            found = read_tables(self._asking, self._chosen, only=job.name).get(job.name)
+            if found is not None:  # what was read of the DDL was wrong
+                self._live.history.keep(found)
 
     def _unreadable(self, job: Job, failed: StatementFailed) -> CaptureImpossible:
         step = "Correct the condition of the snapshot." if job.where else None

@@ -12,22 +12,22 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from headwater.connect.cdc.envelope import NULL
 from headwater.connect.cdc.mysql import binlog as log
 from headwater.connect.cdc.mysql import changes, ddl
 from headwater.connect.cdc.mysql.changes import Captured, Naming
+from headwater.connect.cdc.mysql.held import HeldGroup
 from headwater.connect.cdc.mysql.history import Consequence, History
-from headwater.connect.cdc.mysql.schema import Table
 from headwater.connect.cdc.mysql.state import LogState, Place, before
 from headwater.connect.cdc.mysql.tablemap import TableMap
 from headwater.connect.cdc.mysql.values import quoted
-from headwater.connect.source import Record
-from headwater.errors import ChangesMissed, ConnectionLost
+from headwater.connect.cdc.mysql.writing import ChangeWriter
+from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost
 
-HELD_BYTES = 16 << 20  # of a group with non-transactional tables, whose end decides what of it counts
 _HEADER = log.HEADER.unpack_from
+_PLACE = struct.Struct("<II").unpack_from  # length of an event and the place after it, at 9 in its header
+_GTID = struct.Struct("<QIB").unpack_from
+_PLAIN_GTIDS = {log.MARIA_GTID, log.MYSQL_GTID, log.MYSQL_ANONYMOUS}
 _NOT_DDL = {
     "GRANT",
     "REVOKE",
@@ -42,6 +42,7 @@ _NOT_DDL = {
     "#",
 }
 _DML = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"}
+_MAPS = 10_000  # remembered
 
 
 class EndOfStream(Exception):
@@ -58,12 +59,17 @@ class DdlPause(NamedTuple):
     consequences: Sequence[Consequence]
     position: dict[str, Any]
     first_time: bool  # False when a part of the group is in the log of a former run already
+    text: str
+    when: int
+    server: int
+    place: int
 
 
 class ReplayPause(NamedTuple):
     """Rows that lie elsewhere in the log belong here: those of an XA transaction, or of a group read twice."""
 
     start: Place
+    end: int  # where the group ends that they belong to
     dropped: frozenset[int] = frozenset()  # events whose rows in transactional tables were rolled back
 
 
@@ -71,7 +77,7 @@ Pause = DdlPause | ReplayPause
 
 
 class Stream:
-    """Reads events. `records` are for the log, to be taken away by the caller; `position` goes with them."""
+    """Reads events. `take` gives the records for the log; `position` goes with them."""
 
     def __init__(
         self,
@@ -83,126 +89,122 @@ class Stream:
         checksummed: bool = False,  # whether the server's events have checksums, before the first file says so
     ) -> None:
         self.naming, self.history, self.state = naming, history, state
-        self.records: list[Any] = []
+        self.writer = ChangeWriter(naming)
         self.pause: Pause | None = None
         self.hold: Place | Callable[[], bool] | None = None  # stop before the first group that begins there
-        self.touched: set[bytes] | None = None  # keys changed in `touched_topic`, when asked for
-        self.touched_topic = ""
         # Tables without a key that are yet to be read as a whole: their changes until then will be in what is read.
         self.left_out: set[tuple[str, str]] = set()
+        self.yet_to_read: set[tuple[str, str]] = set()  # all tables that are
         self.when = 0  # seconds of the newest event
         self.seen: Place = (state.file, state.place)
-        self._resume = resume
-        self._defaults = defaults
-        self._options = naming.options
-        outbox = self._options.outbox
-        self._outbox = None if outbox is None else (
-            tuple(outbox.split(".", 1)) if "." in outbox else (self._options.path_name, outbox)
-        )  # fmt: skip
-        self._checksummed = checksummed
+        self._resume, self._defaults, self._checksummed = resume, defaults, checksummed
+        self._outbox = _outbox_name(naming)
         self._maps: dict[bytes, tuple[bytes, Captured | None]] = {}
         self._tables: dict[bytes, Captured | None] = {}
-        self._stamp = b""
         # the group under way
         self.in_group = False
         self._open = False  # explicitly begun: it ends with XID, COMMIT or ROLLBACK
         self._group = ""  # its GTID
-        self._gtid_json = NULL
-        self._file_json = NULL
         self._start: Place = ("", 0)
         self._add: tuple[Any, ...] = ()
-        self._items = self._skip = 0
-        self._thread = NULL
+        self._items = self._skip = 0  # changes of it that were read, and how many of them are out already
         self._waiting_xa = False  # its rows count when it is committed, later
         self._xid = ""
-        self._held: list[bytes] | None = None
-        self._held_bytes = 0
+        self._held: HeldGroup | None = None
         self._ordinal = 0
-        self._dropping: frozenset[int] = frozenset()
-        self._held_spans: list[tuple[str, int]] = []
-        self._counts: dict[str, int] = {}
-        self._schema_changes: tuple[str, Sequence[Consequence]] = ("", ())
+        self._replay_checksummed = checksummed
+        self.writer.at_file(state.file)
 
     # -- positions
 
+    def take(self) -> list[Any]:
+        """The records since the last call."""
+        records, self.writer.records = self.writer.records, []
+        return records
+
     def position(self) -> dict[str, Any]:
-        """Where to go on after `records`."""
+        """Where to go on after them."""
         found = self.state.to_json()
         if self.in_group and self._items:
             found["group"] = {"gtid": self._group, "rows": max(self._items, self._skip)}
         found["tables"] = self.history.encoded()
         return found
 
+    def is_at(self, place: Place) -> bool:
+        """Whether all groups before a place have been read."""
+        return not self.in_group and not before(self.seen, place)
+
     # -- events
 
     def feed(self, data: bytes, spans: Sequence[tuple[int, int]], first: int = 0) -> int:
         """Reads packets from the `first` on, up to a pause or a hold; the number of the next one."""
-        self._stamp = changes.stamp(time.time_ns())
-        checksummed, verify = self._checksummed, zlib.crc32
+        self.writer.stamp = changes.stamp(time.time_ns())
+        checksummed, checksum, maps, tables = self._checksummed, zlib.crc32, self._maps, self._tables
         for number in range(first, len(spans)):
             start, end = spans[number]
             if data[start]:
                 raise EndOfStream(data[start:end])
             at = start + 1
-            kind = data[at + 4]
+            kind = data[start + 5]
             if kind == log.FORMAT_DESCRIPTION:
                 checksummed = self._format(data[at + log.HEADER_SIZE : end])
             elif checksummed:
                 end -= log.CHECKSUM_SIZE
-                if verify(data[at:end]) != int.from_bytes(data[end : end + 4], "little"):
+                if checksum(data[at:end]) != int.from_bytes(data[end : end + 4], "little"):
                     cause = f"an event in {self.state.file} does not match its checksum"
                     raise ConnectionLost("read the log in", self.naming.options.shown_url, cause)
-            if not self.in_group and self.hold is not None and self._is_held(kind, data, at):
-                return number
+            if self._held is None:  # what most events are, without a call for each
+                if kind == log.TABLE_MAP:
+                    found = maps.get(data[start + 20 : end])
+                    if found is not None:
+                        tables[found[0]] = found[1]
+                        continue
+                elif kind == log.XID:
+                    self._end(int.from_bytes(data[start + 14 : start + 18], "little"))
+                    continue
+                elif kind in _PLAIN_GTIDS and self.hold is not None and self._is_held(data, at):
+                    return number
             self._event(kind, data, at, end)
             if self.pause is not None:
                 return number + 1
         return len(spans)
 
-    def _is_held(self, kind: int, data: bytes, at: int) -> bool:
-        if kind not in (log.MARIA_GTID, log.MYSQL_GTID, log.MYSQL_ANONYMOUS):
-            return False
+    def _is_held(self, data: bytes, at: int) -> bool:
         if callable(self.hold):
             return self.hold()
-        _, _, _, length, place, _ = _HEADER(data, at)
+        length, place = _PLACE(data, at + 9)
         return self.hold is not None and not before((self.state.file, place - length), self.hold)
-
-    def is_at(self, place: Place) -> bool:
-        """Whether all groups before a place have been read."""
-        return not self.in_group and not before(self.seen, place)
 
     def _event(self, kind: int, data: bytes, at: int, end: int) -> None:
         when, _, server, length, place, flags = _HEADER(data, at)
         body = at + log.HEADER_SIZE
         rows = log.ROWS.get(kind)
-        if self._held is not None and kind not in (log.ROTATE, log.HEARTBEAT):
+        if self._held is not None and kind not in (log.ROTATE, log.HEARTBEAT, log.HEARTBEAT_2):
             self._hold_event(kind, data, at, end)
         elif rows is not None:
             if not self._waiting_xa:
                 self._rows(rows, data, body, end, when, server, place - length)
+        elif kind == log.MARIA_GTID:
+            self.when = when
+            self._begin_maria(data, body, end, server, place - length)
         elif kind == log.TABLE_MAP:
             self._table_map(data[body:end])
-        elif kind == log.MARIA_GTID:
-            gtid = log.MariaGtid.of(data[body:end])
-            self._begin_maria(gtid, server, place - length)
         elif kind == log.XID:
             self._end(place)
         elif kind == log.QUERY or kind == log.QUERY_COMPRESSED:
-            self.when = when or self.when
             self._query(log.Query.of(data[body:end], kind == log.QUERY_COMPRESSED), when, server, place)
         elif kind in (log.MYSQL_GTID, log.MYSQL_ANONYMOUS):
+            self.when = when
             self._begin_mysql(kind, log.MySQLGtid.of(data[body:end]), place - length)
         elif kind == log.TRANSACTION_PAYLOAD:
             for event in log.payload_events(data[body:end]):
                 inner = bytearray(event)
-                struct.pack_into("<I", inner, 13, place)  # inside, positions are relative to nothing
+                struct.pack_into("<I", inner, 13, place)  # inside, positions mean nothing
                 self._event(event[4], bytes(inner), 0, len(inner))
         elif kind == log.XA_PREPARE:
             self._prepared(log.XaPrepare.of(data[body:end]), place)
         else:
             self._other(kind, data[body:end], place, flags)
-        if when and self.in_group is False:
-            self.when = when
 
     def _other(self, kind: int, body: bytes, place: int, flags: int) -> None:
         if kind == log.ROTATE:
@@ -216,14 +218,14 @@ class Stream:
                     self._at_file(file, 0)
                 self._move(inside if inside is not None else place)
         elif kind == log.INCIDENT:
-            raise ChangesMissed(
-                "read the log of", self._options.shown_url, "the server notes that it lost events"
-            )
+            raise self._missed("the server notes that it lost events")
         elif kind == log.MYSQL_GTID_TAGGED:
-            cause = "it has transactions with tagged ids, which are not read yet"
-            raise ChangesMissed("read the log of", self._options.shown_url, cause)
+            raise self._missed("it has transactions with tagged ids, which are not read yet")
         elif not self.in_group and place and not flags & log.ARTIFICIAL:
             self._move(place)
+
+    def _missed(self, cause: str) -> ChangesMissed:
+        return ChangesMissed("read the log of", self.naming.options.shown_url, cause)
 
     def _format(self, body: bytes) -> bool:
         self._checksummed = log.FormatDescription.of(body).checksummed
@@ -232,7 +234,7 @@ class Stream:
 
     def _at_file(self, file: str, place: int) -> None:
         self.state.file, self.state.place = file, place
-        self._file_json = quoted(file)
+        self.writer.at_file(file)
         self.seen = (file, place)
 
     def _move(self, place: int) -> None:
@@ -242,85 +244,87 @@ class Stream:
 
     # -- groups
 
-    def _begin_maria(self, gtid: log.MariaGtid, server: int, place: int) -> None:
-        text = f"{gtid.domain}-{server}-{gtid.sequence}"
-        self._begin(text, place, not gtid.flags & log.STANDALONE)
-        self._add = (gtid.domain, server, gtid.sequence)
-        self._waiting_xa = bool(gtid.flags & log.PREPARED_XA)
-        self._xid = gtid.xid.hex()
-        if not gtid.flags & (log.TRANSACTIONAL | log.STANDALONE | log.PREPARED_XA):
-            self._held, self._held_bytes, self._held_spans = [], 0, []
+    def _begin_maria(self, data: bytes, body: int, end: int, server: int, place: int) -> None:
+        sequence, domain, flags = _GTID(data, body)
+        gtid = b'"%d-%d-%d"' % (domain, server, sequence)
+        self._begin(gtid, place, not flags & log.STANDALONE)
+        self._add = (domain, server, sequence)
+        if flags & (log.PREPARED_XA | log.COMPLETED_XA):
+            self._waiting_xa = bool(flags & log.PREPARED_XA)
+            self._xid = log.MariaGtid.of(data[body:end]).xid.hex()
+        elif not flags & (log.TRANSACTIONAL | log.STANDALONE):
+            self._held = HeldGroup()
 
     def _begin_mysql(self, kind: int, gtid: log.MySQLGtid, place: int) -> None:
         text = f"{gtid.source}:{gtid.number}" if kind == log.MYSQL_GTID else ""
-        self._begin(text, place, False)
+        self._begin(quoted(text) if text else NULL, place, False)
         self._add = (gtid.source, gtid.number) if text else ()
 
-    def _begin(self, text: str, place: int, is_open: bool) -> None:
+    def _begin(self, gtid: bytes, place: int, is_open: bool) -> None:
         self.in_group, self._open = True, is_open
-        self._group = text
-        self._gtid_json = quoted(text) if text else NULL
+        self._group = "" if gtid == NULL else gtid[1:-1].decode()
         self._start = (self.state.file, place)
-        self._items = self._ordinal = 0
-        self._skip = 0
+        self._items = self._ordinal = self._skip = 0
         if self._resume is not None:
-            if self._resume[0] == text:
+            if self._resume[0] == self._group:
                 self._skip = self._resume[1]
             self._resume = None
         self._waiting_xa = False
-        self._thread = NULL
-        self._counts = {}
+        self.writer.begin(gtid, self.state.file, place)
 
     def _end(self, place: int) -> None:
         """After the last event of a group."""
-        if not self.in_group:  # a server without GTIDs from the middle of a file on
+        if not self.in_group:  # a server without GTIDs, from the middle of a file on
             self._move(place)
             return
-        if self._options.transactions and self._counts:
-            self._transaction_end()
+        self.writer.end()
         self.in_group = self._open = self._waiting_xa = False
         if self._add:
             self.state.gtids.add(*self._add)
-        self._move(place)
+        state = self.state
+        if place > state.place:
+            state.place = place
+            self.seen = (state.file, place)
+
+    # -- statements
 
     def _query(self, query: log.Query, when: int, server: int, place: int) -> None:
         text = query.text.lstrip()
         word = text[:24].upper()
         if word == "BEGIN":
-            self._open, self._thread = True, b"%d" % query.thread
             if not self.in_group:
-                self._begin("", place, True)
+                self._begin(NULL, place, True)
+            self._open, self.writer.thread = True, b"%d" % query.thread
         elif word in ("COMMIT", "ROLLBACK"):
             self._end(place)
         elif word.startswith("XA "):
             self._xa(text, place)
-        elif word.startswith(("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")):
-            pass
-        else:
+        elif not word.startswith(("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")):
             self._statement(query, text, when, server, place)
 
     def _statement(self, query: log.Query, text: str, when: int, server: int, place: int) -> None:
         first = text.split(None, 1)[0].upper() if text else "#"
         if first in _DML:
             self._check_statement(text)
-        effects = [] if first in _NOT_DDL and "STATEMENT" not in text[:20].upper() else self._effects(query)
-        if effects:
+        for effects in self._effects(query, first):
             position = self.position()
             consequences = self.history.apply(effects)
             if consequences:
                 self._maps.clear()
                 self._tables.clear()
-                self._schema_changes = (query.text, consequences)
-                self._ddl_place = (when, server, place)
-                self.pause = DdlPause(consequences, position, self._skip == 0)
+                fresh = self._skip == 0
+                self.pause = DdlPause(consequences, position, fresh, query.text, when, server, place)
                 return
         if not self._open:
             self._end(place)
 
-    def _effects(self, query: log.Query) -> list[ddl.Effect]:
+    def _effects(self, query: log.Query, first: str) -> list[list[ddl.Effect]]:
+        if first in _NOT_DDL and "STATEMENT" not in query.text[:20].upper():
+            return []
         if query.error:
             return []  # the statement failed, half-way on a non-transactional table
-        return ddl.effects(query.text, self._defaults(query.database))
+        found = ddl.effects(query.text, self._defaults(query.database))
+        return [found] if found else []
 
     def _check_statement(self, text: str) -> None:
         lowered = text.lower()
@@ -332,133 +336,96 @@ class Stream:
 
     def finish_statement(self) -> None:
         """After a DdlPause: the events of the schema, and on."""
-        assert isinstance(self.pause, DdlPause)
-        self.pause = None
-        text, consequences = self._schema_changes
-        when, server, place = self._ddl_place
-        for name in dict.fromkeys(each.name for each in consequences):
+        pause, self.pause = self.pause, None
+        assert isinstance(pause, DdlPause)
+        for name in dict.fromkeys(each.name for each in pause.consequences):
             self._items += 1
             if self._items > self._skip:
-                self.records.append(self._schema_record(name, text, when, server, place))
+                table = self.history.tables.get(name)
+                self.writer.schema(name, table, pause.text, pause.when, pause.server, pause.place)
         if not self._open:
-            self._end(place)
-
-    def _schema_record(self, name: tuple[str, str], text: str, when: int, server: int, place: int) -> Record:
-        table = self.history.tables.get(name)
-        shown = table or Table(*name, (), ())
-        source = self.naming.source(shown, b'"false"')
-        columns = [
-            {"name": c.name, "type": c.type, "key": c.name in shown.key, "nullable": c.nullable}
-            for c in shown.visible
-        ]
-        head = source % (
-            when * 1000, when * 1_000_000, when * 1_000_000_000, server, self._gtid_json, self._file_json, place
-        )  # fmt: skip
-        value = b'{"source":%b0,"thread":%b,"query":null},"table":%b,"columns":%b,"ddl":%b,"ts_ms":%d}' % (
-            head,
-            self._thread,
-            quoted(f"{name[0]}.{name[1]}"),
-            orjson.dumps(columns) if table is not None else NULL,
-            quoted(text),
-            time.time_ns() // 1_000_000,
-        )
-        key = orjson.dumps({"table": f"{name[0]}.{name[1]}"})
-        return Record(self._options.topic("schema"), key, value)
+            self._end(pause.place)
 
     # -- XA
 
     def _xa(self, text: str, place: int) -> None:
-        words = text.split(None, 2)
-        verb = words[1].upper()
+        verb = text.split(None, 2)[1].upper()
         if verb == "START":  # MySQL; MariaDB says it in the GTID event
             self._open = self._waiting_xa = True
         elif verb in ("COMMIT", "ROLLBACK"):
             xid = log.xid_of_statement(text)
             start = self.state.prepared.pop(xid.hex() if xid is not None else self._xid, None)
-            if verb == "COMMIT":
-                if start is None:
-                    cause = "an XA transaction was committed that was prepared before capture began"
-                    raise ChangesMissed("read the log of", self._options.shown_url, cause)
-                self._replay_end = place
-                self.pause = ReplayPause(start)
-                return
-            self._end(place)
+            if verb == "ROLLBACK":
+                self._end(place)
+            elif start is None:
+                raise self._missed("an XA transaction was committed that was prepared before capture began")
+            else:
+                self.pause = ReplayPause(start, place)
 
     def _prepared(self, prepare: log.XaPrepare, place: int) -> None:
         if prepare.one_phase:
-            self._waiting_xa, self._replay_end = False, place
-            self.pause = ReplayPause(self._start)
+            self._waiting_xa = False
+            self.pause = ReplayPause(self._start, place)
             return
         self.state.prepared[prepare.xid.hex()] = self._start
         self._end(place)
 
     def replay(self, data: bytes, spans: Sequence[tuple[int, int]]) -> bool:
         """Reads packets that begin at a ReplayPause's start; True when its group has been read."""
-        assert isinstance(self.pause, ReplayPause)
-        pause, checksummed = self.pause, self._checksummed
+        pause = self.pause
+        assert isinstance(pause, ReplayPause)
+        self.writer.stamp = changes.stamp(time.time_ns())
         for start, end in spans:
             at = start + 1
             kind = data[at + 4]
             if kind == log.FORMAT_DESCRIPTION:
-                checksummed = log.FormatDescription.of(data[at + log.HEADER_SIZE : end]).checksummed
-                self._replay_checksummed = checksummed
+                description = log.FormatDescription.of(data[at + log.HEADER_SIZE : end])
+                self._replay_checksummed = description.checksummed
                 continue
-            end -= log.CHECKSUM_SIZE if getattr(self, "_replay_checksummed", checksummed) else 0
-            body = at + log.HEADER_SIZE
-            when, _, server, length, place, _ = _HEADER(data, at)
-            if kind in log.ROWS:
-                self._ordinal += 1
-                self._replay_rows(pause, log.ROWS[kind], data, body, end, when, server, place - length)
-            elif kind == log.TABLE_MAP:
-                self._ordinal += 1
-                self._table_map(data[body:end])
-            elif kind in (log.XID, log.XA_PREPARE):
-                return self._replayed()
-            elif kind in (log.QUERY, log.QUERY_COMPRESSED):
-                self._ordinal += 1
-                text = log.Query.of(data[body:end], kind == log.QUERY_COMPRESSED).text.upper()
-                if text in ("COMMIT", "ROLLBACK"):
-                    return self._replayed()
+            end -= log.CHECKSUM_SIZE if self._replay_checksummed else 0
+            if self._replay_event(pause, kind, data, at, end):
+                self.pause = None
+                self._tables.clear()
+                self._end(pause.end)
+                return True
         return False
 
-    def _replay_rows(self, pause: ReplayPause, kind: log.RowsKind, data: bytes, at: int, *rest: int) -> None:
-        captured = self._tables.get(data[at : at + 6])
-        if captured is None:
-            return
-        if self._ordinal in pause.dropped and captured.table.is_transactional:
-            return
-        self._rows(kind, data, at, *rest)
-
-    def _replayed(self) -> bool:
-        self.pause = None
-        self._tables.clear()
-        self._end(self._replay_end)
-        return True
+    def _replay_event(self, pause: ReplayPause, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether it is the last of its group."""
+        body = at + log.HEADER_SIZE
+        when, _, server, length, place, _ = _HEADER(data, at)
+        if kind in (log.XID, log.XA_PREPARE):
+            return True
+        if kind in log.ROWS:
+            self._ordinal += 1
+            captured = self._tables.get(data[body : body + 6])
+            undone = (
+                captured is not None and captured.table.is_transactional and self._ordinal in pause.dropped
+            )
+            if not undone:
+                self._rows(log.ROWS[kind], data, body, end, when, server, place - length)
+        elif kind == log.TABLE_MAP:
+            self._ordinal += 1
+            self._table_map(data[body:end])
+        elif kind in (log.QUERY, log.QUERY_COMPRESSED):
+            self._ordinal += 1
+            text = log.Query.of(data[body:end], kind == log.QUERY_COMPRESSED).text.upper()
+            return text in ("COMMIT", "ROLLBACK")
+        return False
 
     # -- groups with non-transactional tables, of which a part may have been rolled back
 
     def _hold_event(self, kind: int, data: bytes, at: int, end: int) -> None:
-        """Keeps events until the end of their group tells which count; notes how it is divided."""
         assert self._held is not None
-        self._ordinal += 1
-        last = kind in (log.XID, log.XA_PREPARE)
-        if kind in (log.QUERY, log.QUERY_COMPRESSED):
-            query = log.Query.of(data[at + log.HEADER_SIZE : end], kind == log.QUERY_COMPRESSED)
-            text = query.text.strip()
-            self._held_spans.append((text, self._ordinal))
-            last = text.upper() in ("COMMIT", "ROLLBACK")
-        self._held_bytes += end - at
-        if self._held_bytes <= HELD_BYTES:
-            self._held.append(data[at:end])
-        if not last:
+        if not self._held.add(kind, data, at, end):
             return
-        held, dropped = self._held, frozenset(rolled_back(self._held_spans, self._ordinal))
-        self._held = None
-        if self._held_bytes > HELD_BYTES:
-            self._ordinal, self._replay_end = 0, _HEADER(data, at)[4]
-            self.pause = ReplayPause(self._start, dropped)
+        held, self._held = self._held, None
+        dropped = held.rolled_back()
+        if held.overflowed:
+            self._ordinal = 0
+            self.pause = ReplayPause(self._start, _HEADER(data, at)[4], frozenset(dropped))
             return
-        for number, event in enumerate(held, start=1):
+        for number, event in enumerate(held.events, start=1):
             if number in dropped and event[4] in log.ROWS:
                 captured = self._tables.get(event[log.HEADER_SIZE : log.HEADER_SIZE + 6])
                 if captured is not None and captured.table.is_transactional:
@@ -470,13 +437,19 @@ class Stream:
     def _table_map(self, body: bytes) -> None:
         found = self._maps.get(body)
         if found is None:
-            written = TableMap.of(body)
-            table = self.history.resolve(written)
+            written = TableMap.of(body, self.state.is_mariadb)
+            try:
+                table = self.history.resolve(written)
+            except CaptureImpossible:
+                if (written.database, written.table) not in self.yet_to_read:
+                    raise
+                self._tables[body[:6]] = None  # what it was before does not matter: it will be read as it is
+                return
             captured = None
             if table is not None:
                 is_outbox = (table.database, table.name) == self._outbox
                 captured = Captured(self.naming, table, written.columns, is_outbox)
-            if len(self._maps) > 10_000:
+            if len(self._maps) > _MAPS:
                 self._maps.clear()
             found = self._maps[body] = (body[:6], captured)
         self._tables[found[0]] = found[1]
@@ -490,208 +463,39 @@ class Stream:
         at += 8
         if kind.has_extra:
             at += data[at] | data[at + 1] << 8
-        count, at = log.length_encoded(data, at)
-        size = (count + 7) // 8
-        images = data[at : at + size]
+        at += captured.count_size
+        size = captured.bitmap_size
+        first = second = data[at : at + size]
         at += size
-        second = images
-        if kind.operation == "u":
+        operation = kind.operation
+        if operation == "u":
             second = data[at : at + size]
             at += size
         if kind.compressed:
             data = log.decompressed(data[at:end])
             at, end = 0, len(data)
         rows: list[Any] = []
-        if images == captured.whole and second == captured.whole and not kind.partial:
+        if first == second == captured.whole and not kind.partial:
             captured.decode(data, at, end, rows.append)
         else:
-            self._partial_rows(captured, kind, data, at, end, images, second, rows)
+            captured.decode_images(kind, data, at, end, first, second, rows)
+        count = len(rows) // 2 if operation == "u" else len(rows)
         skipped = 0
         if self.left_out and (captured.table.database, captured.table.name) in self.left_out:
-            self._items += len(rows) // (2 if kind.operation == "u" else 1)
+            self._items += count
             return
         if self._items < self._skip:
-            width = 2 if kind.operation == "u" else 1
-            skipped = min(self._skip - self._items, len(rows) // width)
-            rows = rows[skipped * width :]
-            self._items += skipped
-            if self._options.transactions:
-                self._counts[captured.collection] = self._counts.get(captured.collection, 0) + skipped
-            if not rows:
-                return
-        head = captured.source % (
-            when * 1000, when * 1_000_000, when * 1_000_000_000, server, self._gtid_json, self._file_json, place
-        )  # fmt: skip
-        self._write(captured, kind.operation, rows, head, skipped)
-        self._items += len(rows) // (2 if kind.operation == "u" else 1)
-
-    def _partial_rows(
-        self,
-        captured: Captured,
-        kind: log.RowsKind,
-        data: bytes,
-        at: int,
-        end: int,
-        first: bytes,
-        second: bytes,
-        rows: list[Any],
-    ) -> None:
-        if kind.partial:
-            raise ChangesMissed(
-                "capture",
-                captured.collection,
-                "its log has changes of parts of JSON values (binlog_row_value_options=PARTIAL_JSON)",
-                "Set binlog_row_value_options='' and read the table again by a snapshot.",
-            )
-        found = captured.images(first, second)
-        if kind.operation != "d" and not found.after_is_whole:
-            raise ChangesMissed(
-                "capture",
-                captured.collection,
-                "a change in its log lacks columns (binlog_row_image was not FULL)",
-                "Set binlog_row_image=FULL for all sessions, and read the table again by a snapshot.",
-            )
-        while at < end:
-            at = found.before(data, at, end, rows.append)
-            if kind.operation == "u":
-                at = found.after(data, at, end, rows.append)
-
-    def _write(self, captured: Captured, operation: str, rows: list[Any], head: bytes, first: int) -> None:
-        if captured.versioned:
-            operation_rows = _current(operation, rows)
-            for op, some in operation_rows:
-                self._write_rows(captured, op, some, head, first)
-        elif captured.is_outbox:
-            self._write_outbox(captured, operation, rows)
-        else:
-            self._write_rows(captured, operation, rows, head, first)
-
-    def _write_rows(
-        self, captured: Captured, operation: str, rows: list[Any], head: bytes, number: int
-    ) -> None:
-        append, topic, thread, now = self.records.append, captured.topic, self._thread, self._stamp
-        transaction: bytes = NULL
-        has_transactions = self._options.transactions
-        if self.touched is not None and topic == self.touched_topic:
-            self.touched.update(row[0] for row in rows)
-        if operation == "u":
-            pairs = iter(rows)
-            for (old_key, old), (key, row) in zip(pairs, pairs, strict=True):
-                if has_transactions:
-                    transaction = self._in_transaction(captured)
-                if old_key == key:
-                    append(
-                        (
-                            topic,
-                            key,
-                            changes.UPDATED % (old, row, head, number, thread, transaction, now),
-                            None,
-                        )
-                    )
-                else:
-                    headers = [("__debezium.newkey", key)]
-                    value = changes.DELETED % (old, head, number, thread, transaction, now)
-                    append((topic, old_key, value, headers))
-                    append((topic, old_key, None, headers))
-                    value = changes.CREATED % (row, head, number, thread, transaction, now)
-                    append((topic, key, value, [("__debezium.oldkey", old_key)]))
-                number += 1
-        elif operation == "c":
-            for key, row in rows:
-                if has_transactions:
-                    transaction = self._in_transaction(captured)
-                append((topic, key, changes.CREATED % (row, head, number, thread, transaction, now), None))
-                number += 1
-        else:
-            for key, row in rows:
-                if has_transactions:
-                    transaction = self._in_transaction(captured)
-                append((topic, key, changes.DELETED % (row, head, number, thread, transaction, now), None))
-                append((topic, key, None, None))
-                number += 1
-
-    def _write_outbox(self, captured: Captured, operation: str, rows: list[Any]) -> None:
-        if operation != "c":
-            return  # rows are deleted when they have been written; updates of events are no events
-        self.records += [outbox_record(orjson.loads(row)) for _, row in rows]
-
-    # -- transactions as Debezium tells them
-
-    def _transaction_id(self) -> str:
-        return self._group or f"file={self._start[0]},pos={self._start[1]}"
-
-    def _in_transaction(self, captured: Captured) -> bytes:
-        if not self._counts:
-            self._boundary("BEGIN", None)
-        count = self._counts[captured.collection] = self._counts.get(captured.collection, 0) + 1
-        total = sum(self._counts.values())
-        identity = quoted(self._transaction_id())
-        return b'{"id":%b,"total_order":%d,"data_collection_order":%d}' % (identity, total, count)
-
-    def _transaction_end(self) -> None:
-        self._boundary("END", self._counts)
-
-    def _boundary(self, status: str, counts: dict[str, int] | None) -> None:
-        identity = self._transaction_id()
-        value = {
-            "status": status,
-            "id": identity,
-            "event_count": sum(counts.values()) if counts is not None else None,
-            "data_collections": None
-            if counts is None
-            else [{"data_collection": name, "event_count": count} for name, count in counts.items()],
-            "ts_ms": time.time_ns() // 1_000_000,
-        }
-        key = orjson.dumps({"id": identity})
-        self.records.append(Record(self._options.topic("transaction"), key, orjson.dumps(value)))
+            skipped = min(self._skip - self._items, count)
+            rows = rows[skipped * (2 if operation == "u" else 1) :]
+            self.writer.count(captured, skipped)
+        if rows:
+            self.writer.rows(captured, operation, rows, when, server, place, skipped)
+        self._items += count
 
 
-def rolled_back(statements: Sequence[tuple[str, int]], last: int) -> set[int]:
-    """The numbers of events that a rollback to a savepoint, or of all, has undone.
-
-    >>> sorted(rolled_back([("SAVEPOINT `a`", 2), ("ROLLBACK TO `a`", 5), ("COMMIT", 7)], 7))
-    [3, 4]
-    """
-    savepoints: dict[str, int] = {}
-    dropped: set[int] = set()
-    for text, number in statements:
-        words = text.split()
-        verb = " ".join(words[:2]).upper()
-        if words[0].upper() == "SAVEPOINT":
-            savepoints[words[-1]] = number
-        elif verb == "ROLLBACK TO":
-            dropped.update(range(savepoints.get(words[-1], 0) + 1, number))
-        elif text.upper() == "ROLLBACK":
-            dropped.update(range(1, last))
-    return dropped
-
-
-def _current(operation: str, rows: list[Any]) -> list[tuple[str, list[Any]]]:
-    """Changes of a table with system versioning as changes of its current rows: history is left out."""
-    if operation != "u":
-        return [(operation, [(key, row) for key, row, current in rows if current])]
-    found: list[tuple[str, list[Any]]] = []
-    pairs = iter(rows)
-    for (old_key, old, was), (key, row, is_current) in zip(pairs, pairs, strict=True):
-        if was and is_current:
-            found.append(("u", [(old_key, old), (key, row)]))
-        elif was:
-            found.append(("d", [(old_key, old)]))
-        elif is_current:
-            found.append(("c", [(key, row)]))
-    return found
-
-
-def outbox_record(row: dict[str, Any]) -> Record:
-    """A row of the outbox table as the event it holds, like Debezium's event router."""
-    headers = [("id", str(row.get("id")).encode())]
-    payload = row.get("payload")
-    key = row.get("aggregateid")
-    return Record(
-        f"outbox.event.{row.get('aggregatetype')}",
-        None if key is None else str(key).encode(),
-        None
-        if payload is None
-        else (payload if isinstance(payload, str) else orjson.dumps(payload).decode()).encode(),
-        headers,
-    )
+def _outbox_name(naming: Naming) -> tuple[str, str] | None:
+    name = naming.options.outbox
+    if name is None:
+        return None
+    database, dot, table = name.partition(".")
+    return (database, table) if dot else (naming.options.path_name, name)

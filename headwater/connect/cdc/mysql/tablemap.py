@@ -19,6 +19,7 @@ _NUMERIC = {DECIMAL, TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, YEAR, NE
 _CHARACTER = {
     STRING, VAR_STRING, VARCHAR, BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB_COMPRESSED, VARCHAR_COMPRESSED
 }  # fmt: skip
+_LABELLED = {ENUM, SET}
 _TWO_BYTES = {VARCHAR, VAR_STRING, BIT, VARCHAR_COMPRESSED}
 _ONE_BYTE = {
     FLOAT, DOUBLE, BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB_COMPRESSED, GEOMETRY, JSON, VECTOR, TIMESTAMP2,
@@ -51,7 +52,7 @@ class TableMap(NamedTuple):
         return bool(self.columns) and all(column.name is not None for column in self.columns)
 
     @classmethod
-    def of(cls, body: bytes) -> "TableMap":
+    def of(cls, body: bytes, is_mariadb: bool = True) -> "TableMap":
         number = int.from_bytes(body[:6], "little")
         at = 8
         database = body[at + 1 : at + 1 + body[at]].decode("utf-8", "replace")
@@ -63,7 +64,7 @@ class TableMap(NamedTuple):
         size, at = length_encoded(body, at + count)
         columns = list(_metadata(types, body[at : at + size]))
         at += size + (count + 7) // 8
-        key = _optional(body, at, columns)
+        key = _optional(body, at, columns, is_mariadb)
         return cls(number, database, table, tuple(columns), key)
 
 
@@ -91,9 +92,11 @@ def _metadata(types: bytes, metadata: bytes) -> Iterator[WrittenColumn]:
         yield WrittenColumn(kind, value)
 
 
-def _optional(body: bytes, at: int, columns: list[WrittenColumn]) -> tuple[int, ...] | None:
+def _optional(body: bytes, at: int, columns: list[WrittenColumn], is_mariadb: bool) -> tuple[int, ...] | None:
     """Fills what optional fields say into the columns; the primary key when there is one."""
     key: tuple[int, ...] | None = None
+    # MariaDB counts spatial columns among those that have a character set.
+    textual = _CHARACTER | {GEOMETRY} if is_mariadb else _CHARACTER
     while at < len(body):
         field = body[at]
         size, at = length_encoded(body, at + 1)
@@ -105,13 +108,13 @@ def _optional(body: bytes, at: int, columns: list[WrittenColumn]) -> tuple[int, 
                 unsigned = bool(value[nth // 8] & 0x80 >> nth % 8)
                 columns[place] = columns[place]._replace(unsigned=unsigned)
         elif field in (2, 10):
-            places = [n for n, c in enumerate(columns) if _has_charset(c, field == 10)]
+            places = [n for n, c in enumerate(columns) if c.type in (_LABELLED if field == 10 else textual)]
             default, *exceptions = _numbers(value)
             others = dict(zip(exceptions[::2], exceptions[1::2], strict=True))
             for nth, place in enumerate(places):
                 columns[place] = columns[place]._replace(collation=others.get(nth, default))
         elif field in (3, 11):
-            places = [n for n, c in enumerate(columns) if _has_charset(c, field == 11)]
+            places = [n for n, c in enumerate(columns) if c.type in (_LABELLED if field == 11 else textual)]
             for place, collation in zip(places, _numbers(value), strict=True):
                 columns[place] = columns[place]._replace(collation=collation)
         elif field == 4:
@@ -127,10 +130,6 @@ def _optional(body: bytes, at: int, columns: list[WrittenColumn]) -> tuple[int, 
         elif field == 9:
             key = tuple(_numbers(value)[::2])  # each with the length of a prefix
     return key
-
-
-def _has_charset(column: WrittenColumn, enumerated: bool) -> bool:
-    return column.type in ((ENUM, SET) if enumerated else _CHARACTER)
 
 
 def _numbers(value: bytes) -> list[int]:

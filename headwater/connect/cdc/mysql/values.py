@@ -1,7 +1,7 @@
 """Values as Debezium has them in JSON, from the bytes of the binary log and of result sets. Pure.
 
-What has no number (``0000-00-00``, ``2024-02-00``) is its text; everything else is as Debezium encodes it. Functions
-take bytes and give JSON as bytes.
+What is no day (``0000-00-00``, ``2024-02-00``) is null, also where Debezium has 1970-01-01; all else is as Debezium
+encodes it, with nothing lost. Functions take bytes and give JSON as bytes.
 """
 
 import struct
@@ -108,8 +108,26 @@ def decimal_number(raw: bytes, precision: int, scale: int) -> int:
 
 
 def decimal_decoder(precision: int, scale: int) -> Callable[[bytes], bytes]:
-    """DECIMAL in a row."""
-    return lambda raw: unscaled(decimal_number(raw, precision, scale))
+    """DECIMAL in a row; the same as `decimal_number`, with the groups laid out beforehand."""
+    size, whole = decimal_size(precision, scale), precision - scale
+    digits = [whole % 9] * (whole % 9 > 0) + [9] * (whole // 9 + scale // 9) + [scale % 9] * (scale % 9 > 0)
+    sign, ones = 1 << (size * 8 - 1), (1 << size * 8) - 1
+    groups, left = [], size * 8
+    for count in digits:
+        left -= _DIGIT_BYTES[count] * 8
+        groups.append((10**count, left, (1 << _DIGIT_BYTES[count] * 8) - 1))
+
+    def convert(raw: bytes) -> bytes:
+        bits = int.from_bytes(raw, "big") ^ sign
+        negative = bits & sign
+        if negative:
+            bits ^= ones
+        number = 0
+        for factor, shift, mask in groups:
+            number = number * factor + (bits >> shift & mask)
+        return unscaled(-number if negative else number)
+
+    return convert
 
 
 def decimal_text_decoder(scale: int) -> Callable[[bytes], bytes]:
@@ -168,13 +186,13 @@ def date_binary(raw: bytes) -> bytes:
     packed = int.from_bytes(raw, "little")
     year, month, day = packed >> 9, packed >> 5 & 15, packed & 31
     number = days(year, month, day)
-    return b"%d" % number if number is not None else b'"%04d-%02d-%02d"' % (year, month, day)
+    return b"%d" % number if number is not None else NULL
 
 
 def date_text(raw: bytes) -> bytes:
     """DATE in a result set: ``2024-02-29``."""
     number = days(int(raw[:4]), int(raw[5:7]), int(raw[8:10]))
-    return b"%d" % number if number is not None else b'"%b"' % raw
+    return b"%d" % number if number is not None else NULL
 
 
 class _Days(dict[int, int | None]):
@@ -213,9 +231,7 @@ def datetime_decoder(digits: int) -> Callable[[bytes], bytes]:
         hour, minute, second = whole >> 12 & 31, whole >> 6 & 63, whole & 63
         micro = (packed & mask) * to_micro
         if seconds is None:
-            months, day = whole >> 22, whole >> 17 & 31
-            text = b'"%04d-%02d-%02d %02d:%02d:%02d' % (months // 13, months % 13, day, hour, minute, second)
-            return text + _fraction(micro, digits) + b'"'
+            return NULL
         seconds += hour * 3600 + minute * 60 + second
         if digits <= 3:
             return b"%d" % (seconds * 1000 + micro // 1000)
@@ -228,7 +244,7 @@ def datetime_decoder(digits: int) -> Callable[[bytes], bytes]:
         whole = int.from_bytes(raw, "big") - 0x80_0000_0000
         seconds = _day_seconds[whole >> 17]
         if seconds is None:
-            return convert(raw)
+            return NULL
         return b"%d" % ((seconds + (whole >> 12 & 31) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)) * 1000)
 
     return convert_whole
@@ -252,7 +268,7 @@ def datetime_text_decoder(digits: int) -> Callable[[bytes], bytes]:
             remembered[day] = None if number is None else number * 86_400
         seconds = remembered[day]
         if seconds is None:
-            return b'"%b"' % raw
+            return NULL
         seconds += int(raw[11:13]) * 3600 + int(raw[14:16]) * 60 + int(raw[17:19])
         if not digits:
             return b"%d" % (seconds * 1000)
@@ -272,7 +288,7 @@ def timestamp_decoder(digits: int) -> Callable[[bytes], bytes]:
         seconds = int.from_bytes(raw[:4], "big")
         micro = int.from_bytes(raw[4:], "big") * to_micro if size else 0
         if not seconds and not micro:
-            return b'"0000-00-00 00:00:00%b"' % _fraction(0, digits)
+            return NULL
         day, second = divmod(seconds, 86_400)
         text = day_texts.get(day)
         if text is None:
@@ -294,7 +310,7 @@ def timestamp_decoder(digits: int) -> Callable[[bytes], bytes]:
 def timestamp_text(raw: bytes) -> bytes:
     """TIMESTAMP in a result set of a session in UTC."""
     if raw[:10] == b"0000-00-00":
-        return b'"%b"' % raw
+        return NULL
     return b'"%bT%bZ"' % (raw[:10], raw[11:])
 
 
@@ -384,7 +400,7 @@ def inet6_binary(raw: bytes) -> bytes:
         if size > best_size:
             best_start, best_size = start, size
         start += size + 1
-    if best_size < 2:
+    if not best_size:
         return b'"%b"' % ":".join(groups).encode()
     text = ":".join(groups[:best_start]) + "::" + ":".join(groups[best_start + best_size :])
     return b'"%b"' % text.encode()
@@ -428,7 +444,6 @@ def old_datetime(raw: bytes) -> bytes:
     day, clock = text[:8], text[8:]
     number = days(int(day[:4]), int(day[4:6]), int(day[6:8]))
     if number is None:
-        whole = (day[:4], day[4:6], day[6:8], clock[:2], clock[2:4], clock[4:])
-        return b'"%b-%b-%b %b:%b:%b"' % whole
+        return NULL
     seconds = number * 86_400 + int(clock[:2]) * 3600 + int(clock[2:4]) * 60 + int(clock[4:])
     return b"%d" % (seconds * 1000)
