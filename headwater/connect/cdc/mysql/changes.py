@@ -71,12 +71,12 @@ class Captured:
         self.table = table
         self.topic = naming.topic(table)
         self._source = naming.source(table, b'"false"')
-        self.moment = (-1, -1)  # seconds and server of `prefix`
+        self.when = self.server = -1  # of `prefix`, in seconds
         self.prefix = b""  # the source up to the gtid
-        self.is_outbox = is_outbox
         self.collection = f"{table.database}.{table.name}"
         self.plan = row_plan(table, [binary_piece(c, w) for c, w in zip(table.columns, written, strict=True)])
         self.versioned = self.plan.row_end is not None
+        self.is_special = self.versioned or is_outbox
         count = len(table.columns)
         self.count = count
         self.count_size = 1 if count < 251 else 3  # of the number of columns before the bitmaps
@@ -87,7 +87,7 @@ class Captured:
 
     def at_moment(self, when: int, server: int) -> None:
         """Fills the source for events of one second."""
-        self.moment = (when, server)
+        self.when, self.server = when, server
         self.prefix = self._source % (when * 1000, when * 1_000_000, when * 1_000_000_000, server)
 
     def decode_images(

@@ -15,7 +15,6 @@ import orjson
 
 from headwater.connect.cdc.envelope import NULL
 from headwater.connect.cdc.mysql.types import Piece
-from headwater.connect.cdc.mysql.values import quoted
 
 # Appends (key, row) for each row of the log between two places: the row as a JSON object, the key too, or None.
 # Of a table with system versioning (key, row, whether the row is a current one).
@@ -60,7 +59,7 @@ def compile_log_rows(
     columns = list(range(len(plan.pieces))) if present is None else list(present)
     scope: dict[str, Any] = {
         "from_bytes": int.from_bytes,
-        "quoted": quoted,
+        "dumps": orjson.dumps,
         "NULL": NULL,
         "FOREVER": FOREVER,
     }
@@ -182,7 +181,7 @@ def _made(
 
 def compile_result_rows(plan: RowPlan) -> ResultDecoder:
     """A decoder of rows in a result set, texts with their lengths before them; 251 stands for NULL."""
-    scope: dict[str, Any] = {"from_bytes": int.from_bytes, "quoted": quoted, "NULL": NULL}
+    scope: dict[str, Any] = {"from_bytes": int.from_bytes, "dumps": orjson.dumps, "NULL": NULL}
     lines = ["def decode(data, spans, append):", " for p, _ in spans:"]
     for place, piece in enumerate(plan.pieces):
         scope[f"f{place}"] = piece.function

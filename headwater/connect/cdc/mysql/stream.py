@@ -27,7 +27,9 @@ from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost
 _HEADER = log.HEADER.unpack_from
 _PLACE = struct.Struct("<II").unpack_from  # length of an event and the place after it, at 9 in its header
 _GTID = struct.Struct("<QIB").unpack_from
+_CHECKED = 0x2144DF1C  # the CRC-32 of anything that ends with its own CRC-32
 _PLAIN_GTIDS = {log.MARIA_GTID, log.MYSQL_GTID, log.MYSQL_ANONYMOUS}
+_PLAIN_ROWS = {23, 24, 25, 30, 31, 32}
 _NOT_DDL = {
     "GRANT",
     "REVOKE",
@@ -96,7 +98,6 @@ class Stream:
         self.left_out: set[tuple[str, str]] = set()
         self.yet_to_read: set[tuple[str, str]] = set()  # all tables that are
         self.when = 0  # seconds of the newest event
-        self.seen: Place = (state.file, state.place)
         self._resume, self._defaults, self._checksummed = resume, defaults, checksummed
         self._outbox = _outbox_name(naming)
         self._maps: dict[bytes, tuple[bytes, Captured | None]] = {}
@@ -104,9 +105,9 @@ class Stream:
         # the group under way
         self.in_group = False
         self._open = False  # explicitly begun: it ends with XID, COMMIT or ROLLBACK
-        self._group = ""  # its GTID
+        self._group = NULL  # its GTID, in JSON
         self._start: Place = ("", 0)
-        self._add: tuple[Any, ...] = ()
+        self._add: tuple[Any, ...] = ()  # what its end adds to the state
         self._items = self._skip = 0  # changes of it that were read, and how many of them are out already
         self._waiting_xa = False  # its rows count when it is committed, later
         self._xid = ""
@@ -126,13 +127,13 @@ class Stream:
         """Where to go on after them."""
         found = self.state.to_json()
         if self.in_group and self._items:
-            found["group"] = {"gtid": self._group, "rows": max(self._items, self._skip)}
+            found["group"] = {"gtid": _text(self._group), "rows": max(self._items, self._skip)}
         found["tables"] = self.history.encoded()
         return found
 
     def is_at(self, place: Place) -> bool:
         """Whether all groups before a place have been read."""
-        return not self.in_group and not before(self.seen, place)
+        return not self.in_group and not before((self.state.file, self.state.place), place)
 
     # -- events
 
@@ -149,10 +150,10 @@ class Stream:
             if kind == log.FORMAT_DESCRIPTION:
                 checksummed = self._format(data[at + log.HEADER_SIZE : end])
             elif checksummed:
-                end -= log.CHECKSUM_SIZE
-                if checksum(data[at:end]) != int.from_bytes(data[end : end + 4], "little"):
+                if checksum(data[at:end]) != _CHECKED:
                     cause = f"an event in {self.state.file} does not match its checksum"
                     raise ConnectionLost("read the log in", self.naming.options.shown_url, cause)
+                end -= log.CHECKSUM_SIZE
             if self._held is None:  # what most events are, without a call for each
                 if kind == log.TABLE_MAP:
                     found = maps.get(data[start + 20 : end])
@@ -160,7 +161,11 @@ class Stream:
                         tables[found[0]] = found[1]
                         continue
                 elif kind == log.XID:
-                    self._end(int.from_bytes(data[start + 14 : start + 18], "little"))
+                    self._end(_PLACE(data, start + 10)[1])
+                    continue
+                elif kind in _PLAIN_ROWS and not self._waiting_xa:
+                    when, _, server, length, place, _ = _HEADER(data, at)
+                    self._rows(log.ROWS[kind], data, start + 20, end, when, server, place - length)
                     continue
                 elif kind in _PLAIN_GTIDS and self.hold is not None and self._is_held(data, at):
                     return number
@@ -235,12 +240,10 @@ class Stream:
     def _at_file(self, file: str, place: int) -> None:
         self.state.file, self.state.place = file, place
         self.writer.at_file(file)
-        self.seen = (file, place)
 
     def _move(self, place: int) -> None:
         if place > self.state.place:
             self.state.place = place
-            self.seen = (self.state.file, place)
 
     # -- groups
 
@@ -262,11 +265,11 @@ class Stream:
 
     def _begin(self, gtid: bytes, place: int, is_open: bool) -> None:
         self.in_group, self._open = True, is_open
-        self._group = "" if gtid == NULL else gtid[1:-1].decode()
+        self._group = gtid
         self._start = (self.state.file, place)
         self._items = self._ordinal = self._skip = 0
         if self._resume is not None:
-            if self._resume[0] == self._group:
+            if self._resume[0] == _text(gtid):
                 self._skip = self._resume[1]
             self._resume = None
         self._waiting_xa = False
@@ -281,10 +284,8 @@ class Stream:
         self.in_group = self._open = self._waiting_xa = False
         if self._add:
             self.state.gtids.add(*self._add)
-        state = self.state
-        if place > state.place:
-            state.place = place
-            self.seen = (state.file, place)
+        if place > self.state.place:
+            self.state.place = place
 
     # -- statements
 
@@ -491,6 +492,10 @@ class Stream:
         if rows:
             self.writer.rows(captured, operation, rows, when, server, place, skipped)
         self._items += count
+
+
+def _text(gtid: bytes) -> str:
+    return "" if gtid == NULL else gtid[1:-1].decode()
 
 
 def _outbox_name(naming: Naming) -> tuple[str, str] | None:

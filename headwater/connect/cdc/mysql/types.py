@@ -136,7 +136,7 @@ def _text(column: Column, base: str) -> dict[str, Any]:
     if codec is None:
         raise UnknownType(f"column {column.name} has character set {column.charset}, which is not known")
     if codec == "utf-8":
-        return {"expression": "quoted({v}.decode('utf-8', 'replace'))"}
+        return {"expression": "dumps({v}.decode('utf-8', 'replace'))"}
     return {"function": values.text_decoder(column.charset, codec)}
 
 
@@ -191,7 +191,7 @@ def text_piece(column: Column) -> Piece:
     if base in ("uuid", "inet6", "inet4"):
         return Piece(expression="b'\"%b\"' % {v}")
     if base == "json" or (column.charset is not None and column.charset != "binary"):
-        return Piece(expression="quoted({v}.decode('utf-8', 'replace'))")
+        return Piece(expression="dumps({v}.decode('utf-8', 'replace'))")
     return Piece(function=values.base64)
 
 

@@ -57,16 +57,17 @@ class ChangeWriter:
         first: int,
     ) -> None:
         """The changes of one event; for updates, the rows before and after in turn."""
-        if captured.moment != (when, server):
+        if captured.when != when or captured.server != server:
             captured.at_moment(when, server)
-        if captured.versioned:
+        if not captured.is_special:
+            self._write(captured, operation, rows, place, first)
+        elif captured.versioned:
             for some_operation, some in _of_current_rows(operation, rows):
                 self._write(captured, some_operation, some, place, first)
-        elif captured.is_outbox:
-            if operation == "c":  # rows are usually deleted at once; updates of events are no events
-                self.records += [_outbox_record(orjson.loads(row)) for _, row in rows]
-        else:
-            self._write(captured, operation, rows, place, first)
+        elif (
+            operation == "c"
+        ):  # the outbox: rows are usually deleted at once; updates of events are no events
+            self.records += [_outbox_record(orjson.loads(row)) for _, row in rows]
 
     def _write(self, captured: Captured, operation: str, rows: list[Any], place: int, number: int) -> None:
         append, topic, thread, stamp = self.records.append, captured.topic, self.thread, self.stamp
