@@ -47,9 +47,7 @@ class Capture:
     def make(self, data: Path) -> Source:
         """The source, not yet connected."""
         module, name = _SOURCES[self.options.database]
-        source: Source = getattr(import_module(module), name)(
-            replace(self.options, data=data / "connect" / self.name)
-        )
+        source: Source = getattr(import_module(module), name)(replace(self.options, data=data))
         return source
 
 
