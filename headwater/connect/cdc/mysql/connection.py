@@ -84,7 +84,7 @@ class Database:
             columns_left, in_rows = -1, False
             while True:
                 data, spans = packets.receive(600)
-                if not data and not spans:
+                if packets.is_quiet:
                     raise TimeoutError("the server sends nothing")
                 first = 0
                 for number, (start, end) in enumerate(spans):

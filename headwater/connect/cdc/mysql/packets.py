@@ -24,16 +24,19 @@ class Packets:
         self._parts: list[bytes] = []  # of a packet that is not whole yet
         self._collected = self._needed = 0
         self._timeout: float | None = -1.0
+        self.is_quiet = False  # nothing at all came in the time of the last `receive`
 
     def receive(self, timeout: float | None) -> tuple[bytes, Spans]:
-        """What has come: a buffer and the places of whole packets in it; none when nothing came in time."""
+        """What has come: a buffer and the places of whole packets in it; none when nothing was whole in time."""
         if timeout != self._timeout:
             self._connection.settimeout(timeout)
             self._timeout = timeout
         try:
             data = self._connection.recv(_READ)
         except TimeoutError:
+            self.is_quiet = True
             return b"", []
+        self.is_quiet = False
         if not data:
             raise ConnectionClosed("the server closed the connection")
         if self._needed:

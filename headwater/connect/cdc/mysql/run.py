@@ -61,7 +61,8 @@ class Run:
         self._paused = False
         self._chunk: tuple[Job, Place | MySQLGtids] | None = None
         self._heard = 0.0
-        self._lag: tuple[float, int | None, float | None] = (0.0, None, None)
+        self._lag_bytes: int | None = None
+        self._measured = 0.0
         self._totals: dict[tuple[str, str], int | None] = {}
         self._next_heartbeat = 0.0
         self._notes: list[str] = []
@@ -213,6 +214,7 @@ class Run:
                 elif number < len(spans):  # a chunk waits for this place
                     yield self._step()
                     yield from self._read_chunk()
+            self._measure()
             heartbeat = self._heartbeat()
             if stream.writer.records or heartbeat or not spans:
                 stream.writer.records += heartbeat
@@ -232,7 +234,7 @@ class Run:
         except OSError as error:
             raise ConnectionLost("read the log of", self._dump_subject, str(error)) from error
         now = time.monotonic()
-        if data:
+        if not self._packets.is_quiet:
             self._heard = now
         elif now - self._heard > SILENT_SECONDS:
             cause = f"nothing came for {SILENT_SECONDS:.0f} seconds, not even a heartbeat"
@@ -556,29 +558,27 @@ class Run:
             TableProgress(f"{job.database}.{job.table}", job.rows, self._totals.get(job.name), False)
             for job in list(self._jobs)
         )
-        behind = max(0.0, time.time() - stream.when) if stream.when and self._is_behind() else 0.0
+        behind = max(0.0, time.time() - stream.when) if stream.when and self._lag_bytes else 0.0
         notes = (*self._notes, *stream.history.notes)
         gtid = str(state.gtids) if state.uses_gtids else ""
         text = f"{gtid} {state.file}:{state.place}".strip()
-        return SourceStatus(text, self._lag[1], behind, progress, notes)
+        return SourceStatus(text, self._lag_bytes, behind, progress, notes)
 
-    def _is_behind(self) -> bool:
-        return bool(self._lag[1])
-
-    def measure(self) -> None:
+    def _measure(self) -> None:
         """Asks the server how far its log is, now and then."""
-        asking = self._asking
-        if asking is None or time.monotonic() - self._lag[0] < _STATUS_SECONDS:
+        now = time.monotonic()
+        if self._asking is None or now - self._measured < _STATUS_SECONDS:
             return
-        file, place = log_status(asking)[:2]
-        sizes = {row[0]: int(row[1]) for row in asking.query("show binary logs")}
+        self._measured = now
         state = self._live.state
-        behind = int(place) - state.place if file == state.file else int(place)
-        if file != state.file:
-            here = (state.file, 0)
-            behind += sum(size for name, size in sizes.items() if before(here, (name, 0)) and name != file)
-            behind += max(0, sizes.get(state.file, 0) - state.place)
-        self._lag = (time.monotonic(), max(0, behind), None)
+        file, end = str(log_status(self._asking)[0]), int(log_status(self._asking)[1])
+        if file == state.file:
+            self._lag_bytes = max(0, end - state.place)
+            return
+        sizes = {row[0]: int(row[1]) for row in self._asking.query("show binary logs")}
+        between = [n for n in sizes if before((state.file, 0), (n, 0)) and before((n, 0), (file, 0))]
+        here = max(0, sizes.get(state.file, 0) - state.place)
+        self._lag_bytes = here + sum(sizes[name] for name in between) + end
 
     def has_no_key(self, topic: str) -> bool:
         """Whether a topic is of a table without a key."""

@@ -487,8 +487,9 @@ class Stream:
             return
         if self._items < self._skip:
             skipped = min(self._skip - self._items, count)
-            rows = rows[skipped * (2 if operation == "u" else 1) :]
-            self.writer.count(captured, skipped)
+            width = 2 if operation == "u" else 1
+            self.writer.count(captured, operation, rows[: skipped * width])
+            rows = rows[skipped * width :]
         if rows:
             self.writer.rows(captured, operation, rows, when, server, place, skipped)
         self._items += count

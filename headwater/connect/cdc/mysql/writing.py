@@ -41,10 +41,15 @@ class ChangeWriter:
     def at_file(self, file: str) -> None:
         self.file = b',"file":%b,"pos":' % quoted(file)
 
-    def count(self, captured: Captured, number: int) -> None:
-        """Changes that are in the log of a former run already."""
-        if self._has_transactions:
-            self._counts[captured.collection] = self._counts.get(captured.collection, 0) + number
+    def count(self, captured: Captured, operation: str, rows: list[Any]) -> None:
+        """Changes that are in the log of a former run already, for the numbers of those that follow."""
+        if not self._has_transactions:
+            return
+        events = len(rows)
+        if operation == "u":
+            pairs = iter(rows)
+            events = sum(1 if old[0] == new[0] else 2 for old, new in zip(pairs, pairs, strict=True))
+        self._counts[captured.collection] = self._counts.get(captured.collection, 0) + events
 
     def rows(
         self,
@@ -95,6 +100,9 @@ class ChangeWriter:
                     headers = [("__debezium.newkey", key)]
                     append((topic, old_key, changes.DELETED % (old, *tail), headers))
                     append((topic, old_key, None, headers))
+                    if counted:  # Debezium counts two events
+                        transaction = self._in_transaction(captured)
+                        tail = (prefix, gtid, file, place, number, thread, transaction, stamp)
                     append((topic, key, changes.CREATED % (row, *tail), [("__debezium.oldkey", old_key)]))
                 number += 1
         else:
