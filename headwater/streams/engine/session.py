@@ -6,6 +6,7 @@ Each setting says why it is there; whatever the user sets in ``[spark.settings]`
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -122,6 +123,8 @@ def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[
             "spark.local.dir": str(scratch),
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
             "spark.sql.artifact.isolation.enabled": "false",
+            # Over TCP a task waits 40 ms for nothing: each side holds back what it has until the other has answered.
+            "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
             # On a cluster workers may have another headwater, or none before the first job.
             "spark.python.daemon.module": "headwater.streams.engine.daemon",
         }
