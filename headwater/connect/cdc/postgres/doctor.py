@@ -7,7 +7,7 @@ import psycopg
 
 from headwater.connect.cdc.options import CdcOptions
 from headwater.connect.cdc.postgres.catalog import TableInfo, ask, connect, identifier
-from headwater.connect.cdc.postgres.plan import key_of
+from headwater.connect.cdc.postgres.plan import Names, key_of
 from headwater.connect.cdc.postgres.slot import slot_name, slot_state
 from headwater.connect.cdc.postgres.tables import Tables, split_name
 from headwater.connect.cdc.postgres.types import Types
@@ -164,15 +164,9 @@ def _publication(connection: psycopg.Connection[Any], options: CdcOptions) -> It
 
 
 def _tables(connection: psycopg.Connection[Any], options: CdcOptions) -> Iterator[Check]:
-    tables = Tables(
-        connection,
-        options,
-        slot_name(options.logical_name),
-        None,
-        Types(lambda oids: []),
-        options.data,
-        {},  # type: ignore[arg-type]
-    )
+    names = Names("", options.logical_name, "")
+    publication = slot_name(options.logical_name)
+    tables = Tables(connection, options, publication, names, Types(lambda oids: []), options.data, {})
     found = tables.look()
     by_name = {(info.schema, info.name): info for info in found}
     for name in options.tables or ():

@@ -1,7 +1,6 @@
 """Positions in the write-ahead log, as PostgreSQL writes them, and what they are compared with."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 PAGE = 8192
@@ -75,7 +74,3 @@ class Visibility:
     def shows(self, xid: int) -> bool:
         full = self.full(xid)
         return full < self.xmin or (full < self.xmax and full not in self.running)
-
-    def any_running(self, xids: Iterable[int]) -> bool:
-        """Whether one of these (64-bit) transactions has not ended in this snapshot."""
-        return not self.running.isdisjoint(xids)

@@ -40,13 +40,13 @@ class View:
 def open_view(
     connection: psycopg.Connection[Any],
     info: TableInfo,
-    must_have_ended: Collection[int],
+    must_have_ended: int,
     must_be_shown: Collection[int],
 ) -> View:
     """Begins a transaction in which one snapshot is seen.
 
-    The lock comes first: a table that is rewritten by DDL looks empty to older snapshots. `must_have_ended` are
-    transactions (64-bit ids) of which the stream may lack a part, `must_be_shown` those (32-bit) that it has brought.
+    The lock comes first: a table that is rewritten by DDL looks empty to older snapshots. Transactions up to
+    `must_have_ended` (64 bits) may be told in part by the stream, those of `must_be_shown` (32 bits) it has brought.
     """
     try:
         do(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -56,9 +56,8 @@ def open_view(
             connection, "SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"
         )
         seen = Visibility.parse(text)
-        if seen.any_running(must_have_ended):
-            count = len(seen.running.intersection(must_have_ended))
-            raise NotYet(f"{count} transactions that write have to end before {info.full_name} is read")
+        if seen.xmin <= must_have_ended:
+            raise NotYet(f"transactions that write have to end before {info.full_name} is read")
         if not all(seen.shows(xid) for xid in must_be_shown):
             raise NotYet(f"changes of {info.full_name} are in the log and not yet visible")
         found = named_tables(connection, [(info.schema, info.name)])

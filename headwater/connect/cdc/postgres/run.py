@@ -13,7 +13,7 @@ from headwater.connect.cdc.postgres.catalog import ask, connect, look_up_types, 
 from headwater.connect.cdc.postgres.changes import Changes, truncate_event
 from headwater.connect.cdc.postgres.chunk import Held, in_json
 from headwater.connect.cdc.postgres.jobs import Jobs, begin, named
-from headwater.connect.cdc.postgres.lsn import Visibility, lsn_number, lsn_text
+from headwater.connect.cdc.postgres.lsn import last_record_end, lsn_number, lsn_text
 from headwater.connect.cdc.postgres.pgoutput import UNCHANGED, Relation, Values
 from headwater.connect.cdc.postgres.plan import Names, Plan, fields_of, key_of, snapshot_source
 from headwater.connect.cdc.postgres.questions import Generator, values_now
@@ -62,7 +62,7 @@ class Run:
         self.begun = bool((position or {}).get("begun"))  # whether a row of the first read was written
         self.notes: dict[str, str] = {}
         self._held_large: list[tuple[bytes, dict[str, bytes]]] = []
-        self._barrier: frozenset[int] = frozenset()
+        self._barrier = 0  # transactions up to here have to end before anything is read
         self._read_after = self._look_after = self._status_after = self._tell_after = self._idle_after = 0.0
         self._looked: tuple[list[TableInfo], int] | None = None
         self._heartbeat_after = 0.0
@@ -183,9 +183,14 @@ class Run:
                 self._add_job(info, "initial" if is_new else "again")
 
     def _wait_for_open_transactions(self) -> None:
+        """What has begun by now has to end before anything is read.
+
+        A snapshot does not tell what has begun: it ends at the last transaction that has ended, and one that waits
+        for a synchronous standby, in the log and not visible, may lie behind that. A new number lies behind all.
+        """
         assert self._database is not None
-        [[text]] = ask(self._database, "SELECT pg_current_snapshot()::text")
-        self._barrier |= Visibility.parse(text).running
+        [[number]] = ask(self._database, "SELECT pg_current_xact_id()::text")
+        self._barrier = int(number)
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -274,7 +279,6 @@ class Run:
             self._look_after = 0.0
             return
         self.notes.pop("waiting", None)
-        self._barrier = frozenset()
         changes.track.clear()
         self.tables.infos[name] = view.info
         plan = self.tables.plan(view.info)
@@ -558,8 +562,6 @@ class Run:
         self._look_after = now + LOOK_SECONDS
         found = self.tables.look()
         [[text]] = ask(self._database, "SELECT pg_current_wal_insert_lsn()::text")
-        from headwater.connect.cdc.postgres.lsn import last_record_end
-
         self._looked = found, last_record_end(lsn_number(text))
 
     def _take_look(self, found: "list[TableInfo]", out: list[Record]) -> None:
