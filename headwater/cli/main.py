@@ -9,7 +9,9 @@ import typer
 from headwater import __version__
 from headwater.cli import (
     broker,
+    connect,
     consume,
+    doctor,
     graph,
     groups,
     jars,
@@ -68,6 +70,8 @@ graph.register(app)
 views.register(app)
 replay.register(app)
 jars.register(app)
+connect.register(app)
+doctor.register(app)
 
 
 def run() -> NoReturn:

@@ -55,7 +55,7 @@ def up(
     """Run everything that an application declares, until it is interrupted.
 
     A broker is started with it, unless --bootstrap, HEADWATER_BOOTSTRAP or headwater.toml names one. Its log
-    is kept in the directory `log` of the data.
+    is kept in the directory `log` of the data. The application's sources run in processes of their own.
 
     \b
     Examples:
@@ -65,11 +65,11 @@ def up(
     app = _load(application)
     settings = stream_settings(application, data, store, master, bootstrap, properties)
     if _names_a_broker(bootstrap):
-        _run(app, settings, metrics_port, seconds)
+        _run_all(application, app, settings, properties, metrics_port, seconds)
         return
     with embedded_broker(settings.data / "log", port) as address:
         settings = stream_settings(application, data, store, master, address, properties)
-        _run(app, settings, metrics_port, seconds)
+        _run_all(application, app, settings, properties, metrics_port, seconds)
 
 
 def run(
@@ -84,6 +84,8 @@ def run(
 ) -> None:
     """Run the streams of an application, on any Kafka and any Spark, until it is interrupted.
 
+    Its sources are run by `headwater connect`.
+
     \b
     Examples:
       headwater run shop.py --bootstrap kafka1:9092,kafka2:9092
@@ -91,6 +93,26 @@ def run(
     """
     settings = stream_settings(application, data, store, master, bootstrap, properties)
     _run(_load(application), settings, metrics_port, seconds)
+
+
+def _run_all(
+    application: str,
+    app: "App",
+    settings: "StreamSettings",
+    properties: list[str] | None,
+    metrics_port: int | None,
+    seconds: float | None,
+) -> None:
+    """Sources and streams; each in a process of its own, since a source takes all of what Python gives a process."""
+    from headwater.cli.sources import beside, run_sources
+
+    if not list(app.sources):
+        _run(app, settings, metrics_port, seconds)
+    elif not list(app.graph().outputs()):
+        run_sources(application, app, settings, None, properties or [], metrics_port, seconds)
+    else:
+        with beside(application, settings, properties or []):
+            _run(app, settings, metrics_port, seconds)
 
 
 def _names_a_broker(bootstrap: str | None) -> bool:

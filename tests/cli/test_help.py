@@ -35,6 +35,7 @@ def test_the_verbs_are_all_there() -> None:
         "topics list", "topics create", "topics describe", "topics alter", "topics delete",
         "groups list", "groups describe", "groups reset", "groups delete",
         "up", "run", "status", "graph", "views", "replay", "jars",
+        "connect run", "connect status", "connect signal", "connect remove", "doctor",
     }  # fmt: skip
 
 

@@ -1,0 +1,194 @@
+"""Running an application's sources: one in this process, several in a process each."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.output import complain
+
+if TYPE_CHECKING:
+    from headwater.connect.declaration import SourceDeclaration
+    from headwater.streams.app import App
+    from headwater.streams.settings import StreamSettings
+
+Only = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Only this source of the application.")
+]
+Metrics = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics on this port of loopback."),
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")
+]
+
+LEASH = "HEADWATER_CONNECT_LEASH"  # set for a child that ends when its standard input does
+STOP_SECONDS = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+EXPLAINED = 1  # the exit code of what does not pass by itself
+
+
+def chosen(app: "App", only: str | None) -> list["SourceDeclaration"]:
+    """The sources asked for."""
+    from headwater.client.faults import did_you_mean
+    from headwater.errors import BadInput
+
+    sources = list(app.sources)
+    if not sources:
+        step = "Declare one: app.source(hw.cdc(...))."
+        raise BadInput("run the sources of", app.name, "the application has none", step)
+    if only is None:
+        return sources
+    named = [source for source in sources if source.name == only]
+    if not named:
+        known = [source.name for source in sources]
+        step = did_you_mean(only, known, f"It has {', '.join(known)}.")
+        raise BadInput("run", f"the source {only}", f"{app.name} has no such source", step)
+    return named
+
+
+def run_sources(
+    application: str,
+    app: "App",
+    settings: "StreamSettings",
+    only: str | None,
+    properties: list[str],
+    metrics_port: int | None,
+    seconds: float | None,
+) -> None:
+    """Runs them until a signal, or the end of a leash, says to stop."""
+    from headwater.client.connection import Connection
+    from headwater.connect.running import run_source
+
+    logging.basicConfig(level=logging.WARNING, format="headwater: %(message)s", stream=sys.stderr)
+    logging.getLogger("headwater.client.librdkafka").setLevel(logging.CRITICAL)
+    sources = chosen(app, only)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    if os.environ.get(LEASH):
+        threading.Thread(target=_follow_leash, args=(stopping,), name="leash", daemon=True).start()
+    if seconds is not None:
+        timer = threading.Timer(seconds, stopping.set)
+        timer.daemon = True
+        timer.start()
+    if metrics_port is not None:
+        from headwater.connect.metrics import serve_source_metrics
+
+        serve_source_metrics(settings.data, metrics_port)
+    if len(sources) > 1:
+        _run_each(application, [source.name for source in sources], settings, properties, stopping)
+        return
+    ready = threading.Event()
+    name = sources[0].name
+    threading.Thread(target=_say_ready, args=(ready, name, settings.bootstrap), daemon=True).start()
+    connection = Connection(settings.bootstrap, settings.properties)
+    run_source(app.name, sources[0], connection, settings.data, stopping, ready)
+
+
+def _say_ready(ready: threading.Event, name: str, bootstrap: str) -> None:
+    ready.wait()
+    print(f"headwater source {name} ready on {bootstrap}", flush=True)
+
+
+def _follow_leash(stopping: threading.Event) -> None:
+    """Standard input ends with whoever holds its other end, however that ends."""
+    while os.read(0, 4096):
+        pass
+    stopping.set()
+
+
+def start_process(
+    application: str, settings: "StreamSettings", properties: list[str], only: str | None = None
+) -> subprocess.Popen[bytes]:
+    """The sources in a process of their own, which ends with this one."""
+    command = [sys.executable, "-m", "headwater.cli.main", "connect", "run", application]
+    command += ["--data", str(settings.data), "--bootstrap", settings.bootstrap]
+    command += ["--source", only] if only is not None else []
+    for each in properties:
+        command += ["-X", each]
+    # In a group of its own: Ctrl-C reaches whoever started it, which stops it in its turn.
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, start_new_session=True, env={**os.environ, LEASH: "1"}
+    )
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Stops it in order, and by force if it does not heed."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def beside(application: str, settings: "StreamSettings", properties: list[str]) -> Iterator[None]:
+    """The sources of an application run beside what the block does; a process that ends is started again."""
+    stopping = threading.Event()
+    keeper = threading.Thread(
+        target=_keep, args=(application, settings, properties, None, stopping), name="sources"
+    )
+    keeper.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        keeper.join()
+
+
+def _run_each(
+    application: str,
+    names: list[str],
+    settings: "StreamSettings",
+    properties: list[str],
+    stopping: threading.Event,
+) -> None:
+    keepers = [
+        threading.Thread(target=_keep, args=(application, settings, properties, name, stopping), name=name)
+        for name in names
+    ]
+    for keeper in keepers:
+        keeper.start()
+    while any(keeper.is_alive() for keeper in keepers):
+        time.sleep(0.1)
+    if not stopping.is_set():
+        raise typer.Exit(EXPLAINED)
+
+
+def _keep(
+    application: str,
+    settings: "StreamSettings",
+    properties: list[str],
+    only: str | None,
+    stopping: threading.Event,
+) -> None:
+    """Keeps a process of sources running, unless it ends because somebody has to act: it has said so then."""
+    pause = FIRST_PAUSE
+    what = f"source {only}" if only is not None else "the sources"
+    while not stopping.is_set():
+        began = time.monotonic()
+        process = start_process(application, settings, properties, only)
+        try:
+            while process.poll() is None and not stopping.wait(0.2):
+                pass
+        finally:
+            if process.poll() is None:
+                end_process(process)
+        if stopping.is_set() or process.returncode in (0, EXPLAINED):
+            return
+        if time.monotonic() - began > 4 * LONGEST_PAUSE:
+            pause = FIRST_PAUSE
+        complain(f"{what} ended with code {process.returncode}; starting again in {pause:.0f} s")
+        stopping.wait(pause)
+        pause = min(LONGEST_PAUSE, pause * 2)

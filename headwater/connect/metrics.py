@@ -1,0 +1,73 @@
+"""Prometheus metrics of running sources, from their status files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headwater.connect.status import read_statuses, share_read
+
+_COUNTERS = {
+    "records": "Records written to the log.",
+    "bytes": "Bytes of their values.",
+    "transactions": "Transactions committed.",
+    "restarts": "Starts after a failure.",
+}
+_GAUGES = {
+    "rate": "Records written a second.",
+    "commit_seconds": "What the last commit took.",
+    "lag_seconds": "From a change to the log, as far as the source knows.",
+    "lag_bytes": "Bytes of the database's own log that are yet to be read.",
+}
+
+
+class SourceCollector(Collector):
+    """Reads the status of each source when Prometheus asks."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, one family after the other."""
+        documents = [each for each in read_statuses(self._data) if each["running"]]
+        labels = ["application", "source"]
+        for name, text in _COUNTERS.items():
+            counter = CounterMetricFamily(f"headwater_source_{name}", text, labels=labels)
+            for document in documents:
+                counter.add_metric(_labels(document), document[name])
+            yield counter
+        for name, text in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"headwater_source_{name}", text, labels=labels)
+            for document in documents:
+                value = document.get(name, document["source"].get(name))
+                if value is not None:
+                    gauge.add_metric(_labels(document), value)
+            yield gauge
+        up = GaugeMetricFamily("headwater_source_up", "Whether the source is at work.", labels=labels)
+        read = GaugeMetricFamily(
+            "headwater_source_snapshot_share",
+            "How much of a table its snapshot has read, from 0 to 1.",
+            labels=[*labels, "table"],
+        )
+        for document in documents:
+            up.add_metric(_labels(document), float(document["state"] == "running"))
+            for progress in document["source"]["snapshot"]:
+                if (share := share_read(progress)) is not None:
+                    read.add_metric([*_labels(document), progress["table"]], share)
+        yield up
+        yield read
+
+
+def _labels(document: dict[str, Any]) -> list[str]:
+    return [document["application"], document["name"]]
+
+
+def serve_source_metrics(data: Path, port: int) -> int:
+    """Serves the metrics on loopback; gives the port, which the system chooses when it is 0."""
+    registry = CollectorRegistry()
+    registry.register(SourceCollector(data))
+    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    return int(server.server_port)
