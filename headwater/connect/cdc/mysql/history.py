@@ -41,6 +41,7 @@ class History:
         self._lookup, self._charsets = lookup, charsets
         self._encoded: str | None = None
         self.notes: list[str] = []
+        self.found_now: set[Name] = set()  # known from the server only: the log may have yet to create them
 
     @classmethod
     def decoded(cls, text: str) -> dict[Name, Table]:
@@ -105,6 +106,9 @@ class History:
             self._forget(effect.name)
         if table is not None:
             self.keep(table)
+        if effect.name in self.found_now:
+            self.found_now.discard(effect.name)
+            known = None
         return [Consequence(effect.name, emptied=known, fresh=True)]
 
     def _altered(self, effect: ddl.Altered, known: Table | None) -> list[Consequence]:

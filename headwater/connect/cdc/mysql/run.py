@@ -1,7 +1,7 @@
 """One life of the source: connections, the stream, and the tables that are read beside it."""
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.connect.cdc.envelope import NULL
@@ -40,6 +40,8 @@ from headwater.connect.source import (
 from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost
 
 _DELETES_A_STEP = 2_000
+_CHUNK_BYTES = 32 << 20
+_FIRST_ROW_BYTES = 8192  # until rows of a table have been weighed
 _FAILURES = 5
 _STATUS_SECONDS = 2.0
 
@@ -145,6 +147,7 @@ class Run:
         checksummed = (asking.variable("binlog_checksum") or "").upper() == "CRC32"
         self._stream = Stream(naming, history, state, resume, defaults, checksummed)
         self._gone: dict[tuple[str, str], Table] = {}
+        self._row_bytes: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}  # reads of a table in a row that its changes undid
 
     def _take_new_tables(self, asking: Database) -> None:
@@ -153,6 +156,7 @@ class Run:
         found = read_tables(asking, self._chosen)
         for name in sorted(set(found) - set(history.tables)):
             history.keep(found[name])
+            history.found_now.add(name)
             if self.options.snapshot == "initial" and not self._is_outbox(name):
                 self._jobs.append(Job(*name))
 
@@ -195,8 +199,7 @@ class Run:
     def _follow(self) -> Iterator[Step]:
         stream = self._live
         while True:
-            stream.left_out = {job.name for job in self._jobs if self._covers_changes(job)}
-            stream.yet_to_read = {job.name for job in self._jobs if not job.begun and not job.where}
+            self._tell_jobs()
             if self._jobs and not self._paused and self._chunk is None and not stream.in_group:
                 yield from self._begin_job()
             if self._chunk is not None and self._is_reached():
@@ -211,6 +214,7 @@ class Run:
                     raise dump_failed(end.packet, self._dump_subject) from end
                 if stream.pause is not None:
                     yield from self._handle_pause()
+                    self._tell_jobs()
                 elif number < len(spans):  # a chunk waits for this place
                     yield self._step()
                     yield from self._read_chunk()
@@ -219,6 +223,12 @@ class Run:
             if stream.writer.records or heartbeat or not spans:
                 stream.writer.records += heartbeat
                 yield self._step()
+
+    def _tell_jobs(self) -> None:
+        """Tells the stream which tables are yet to be read."""
+        stream = self._live
+        stream.left_out = {job.name for job in self._jobs if self._covers_changes(job)}
+        stream.yet_to_read = {job.name for job in self._jobs if not job.begun and not job.where}
 
     def _covers_changes(self, job: Job) -> bool:
         """Whether changes before a table is read need not be told: without a key they could not be told twice."""
@@ -419,7 +429,7 @@ class Run:
             stream.writer.records.append(self._truncated(table))
         job.begun = True
         stream.left_out.discard(job.name)
-        limit = self.options.chunk_rows + 1 if table.key else None
+        limit = self._limit(job, table)
         finished = False
         try:
             finished = yield from self._rows(job, table, limit, touched)
@@ -429,24 +439,37 @@ class Run:
                 raise self._unreadable(job, failed) from failed
             self._look_again(job, failed)
             return
-        self._drop_chunk()
         self._failures.pop(job.name, None)
         if finished:
             job.deleting = True
             yield from self._finish_job(job)
+
+    def _limit(self, job: Job, table: Table) -> int | None:
+        """How many rows a chunk may have: what fits into memory, and one more, to know whether it is the end."""
+        if not table.key:
+            return None
+        room = int(_CHUNK_BYTES / max(1.0, self._row_bytes.get(job.name, _FIRST_ROW_BYTES)))
+        return max(2, min(self.options.chunk_rows, room)) + 1
 
     def _rows(
         self, job: Job, table: Table, limit: int | None, touched: set[bytes]
     ) -> Generator[Step, None, bool]:
         """Writes the rows of a chunk; gives whether the table is at its end.
 
-        The last row of all is marked. So the last of a chunk is left to the next one, when there may be one.
+        The last row of all is marked. So the last of a chunk is left to the next one, when there may be one. A
+        chunk is taken from the server as a whole, so that its transaction ends at once, whoever waits for what:
+        DDL would have to wait for it. Of a table without a key there is but one chunk, which is not held in memory.
         """
         assert self._reader is not None
         shape, query = SnapshotTable(self._live.naming, table), ChunkQuery(table)
+        packets: Iterable[tuple[bytes, list[tuple[int, int]]]] = self._reader.rows(query.text(job, limit))
+        if limit is not None:
+            packets = list(packets)
+            self._drop_chunk()
+            self._weigh(job, packets)
         held: tuple[Any, list[str] | None] | None = None
         count = 0
-        for data, spans in self._reader.rows(query.text(job, limit)):
+        for data, spans in packets:
             rows: list[Any] = [] if held is None else [held[0]]
             shape.decode(data, spans, rows.append)
             count += len(spans)
@@ -460,10 +483,18 @@ class Run:
                 yield self._step()
         if limit is not None and count >= limit:
             return False
+        self._drop_chunk()
         if held is not None:
             self._write_read(job, shape, [held[0]], touched, last=True)
             job.after = held[1]
         return True
+
+    def _weigh(self, job: Job, packets: Sequence[tuple[bytes, list[tuple[int, int]]]]) -> None:
+        rows = sum(len(spans) for _, spans in packets)
+        if rows:
+            self._row_bytes[job.name] = (
+                sum(end - start for _, spans in packets for start, end in spans) / rows
+            )
 
     def _write_read(
         self, job: Job, shape: SnapshotTable, rows: list[Any], touched: set[bytes], last: bool
