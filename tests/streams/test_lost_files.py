@@ -1,11 +1,15 @@
 """The newest files of a checkpoint, which a power cut may take: Spark does not sync them."""
 
+import os
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
 
 import headwater as hw
+from headwater.client.marked import MarkedWriter
+from headwater.client.transactions import TransactionalWriter
 from tests.streams.conftest import Bench, settle, wait_for
 
 
@@ -38,3 +42,37 @@ def test_a_view_is_built_again_when_the_newest_batch_is_gone_from_the_checkpoint
         settle(engine)
         found = {row["k"]: row["count"] for row in engine.store.rows("counts")}
     assert found == Counter(event["k"] for event in sent)
+
+
+def test_a_topic_is_written_when_the_record_of_its_batch_is_on_the_disk(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = hw.App("bench")
+    app.stream("events", "k string")
+
+    @app.topic("copies", key="k")
+    def copies(events: DataFrame) -> DataFrame:
+        return events
+
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    written: list[tuple[int, bool]] = []
+    write = MarkedWriter.write
+    offsets = bench.data / "checkpoints" / "bench" / "copies.1" / "offsets"
+
+    def watched(self: MarkedWriter, batch: int, fill: Callable[[TransactionalWriter], None]) -> bool:
+        if ".copies." in self.name:
+            written.append((batch, {str(offsets / str(batch)), str(offsets)} <= set(synced)))
+        return write(self, batch, fill)
+
+    monkeypatch.setattr(MarkedWriter, "write", watched)
+    with bench.running(app) as engine:
+        bench.send("events", [{"k": "a"}])
+        settle(engine)
+    assert written and all(was_synced for _, was_synced in written)

@@ -6,6 +6,7 @@ about the batch, and a line for each source with its offsets, as ``{"topic": {"p
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,6 +43,21 @@ class Checkpoint:
         """The record of a batch; None when it is not there, or not any more."""
         text = self._read(f"offsets/{number}")
         return None if text is None else parse_batch(number, text)
+
+    def sync(self, number: int) -> None:
+        """Brings the record of a batch to the disk, which Spark leaves to the system; only where that is local.
+
+        Whoever writes elsewhere what the batch gives does this first: after a power cut a batch of this number must
+        be the same one.
+        """
+        root = self._local()
+        if root is not None:
+            for path in (root / "offsets" / str(number), root / "offsets"):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def identity(self) -> str:
         """The id that Spark gave the query when it made the checkpoint."""

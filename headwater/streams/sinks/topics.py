@@ -69,6 +69,7 @@ class TopicSink:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         rows = records(frame, self._key)
+        self._checkpoint.sync(number)
         if self._spread:
             self._write_spread(rows, number)
         else:
