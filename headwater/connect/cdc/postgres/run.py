@@ -10,7 +10,7 @@ import psycopg
 from headwater import __version__
 from headwater.connect.cdc.postgres import slot as slots
 from headwater.connect.cdc.postgres.catalog import ask, connect, look_up_types, lost
-from headwater.connect.cdc.postgres.changes import Changes, truncate_event
+from headwater.connect.cdc.postgres.changes import OWN_MESSAGES, Changes, truncate_event
 from headwater.connect.cdc.postgres.chunk import Held, in_json
 from headwater.connect.cdc.postgres.jobs import Jobs, begin, named
 from headwater.connect.cdc.postgres.lsn import last_record_end, lsn_number, lsn_text
@@ -20,6 +20,7 @@ from headwater.connect.cdc.postgres.questions import Generator, values_now
 from headwater.connect.cdc.postgres.reading import (
     NotYet,
     TableGone,
+    View,
     close_view,
     open_view,
     read_bag,
@@ -42,6 +43,7 @@ LOOK_SECONDS = 5.0  # between two looks at the catalogue, for DDL that no change
 STATUS_SECONDS = 1.0
 TELL_SECONDS = 0.2  # between two acknowledgements to the server
 RETRY_SECONDS = 0.1  # after a table that could not be read
+FLUSH_SECONDS = 0.5  # between two requests that the server write its log out
 # A position that nothing but the server's other work has moved is written when it is this old, or has moved so far.
 IDLE_SECONDS, IDLE_BYTES = 5.0, 4 << 20
 
@@ -64,6 +66,7 @@ class Run:
         self._held_large: list[tuple[bytes, dict[str, bytes]]] = []
         self._barrier = 0  # transactions up to here have to end before anything is read
         self._read_after = self._look_after = self._status_after = self._tell_after = self._idle_after = 0.0
+        self._flush_after = 0.0
         self._looked: tuple[list[TableInfo], int] | None = None
         self._heartbeat_after = 0.0
         self._written: tuple[Any, ...] = ()
@@ -291,7 +294,19 @@ class Run:
             self._close_view()
         self._held_large = _large(plan, held, lines) if plan.apart else []
         changes.held = held
-        self._replication.tell(ask=True)
+        self._hurry(view)
+
+    def _hurry(self, view: View) -> None:
+        """Has the stream pass the mark of a read soon.
+
+        What nobody has committed stays in memory, for seconds on a quiet server, and is not streamed. A commit of
+        our own brings it to disk; its message is dropped when it arrives.
+        """
+        assert self._replication is not None and self._database is not None
+        if view.flushed:
+            self._replication.tell(ask=True)
+        else:
+            ask(self._database, f"SELECT pg_logical_emit_message(true, '{OWN_MESSAGES}', '')::text")
 
     def _close_view(self) -> None:
         assert self._reader is not None
@@ -374,7 +389,7 @@ class Run:
             if self._source.acknowledged != position:
                 time.sleep(0.005)
 
-    def _read_bag(self, name: str, view: Any, plan: Plan) -> Iterator[Step]:
+    def _read_bag(self, name: str, view: View, plan: Plan) -> Iterator[Step]:
         """A table without a key, in one snapshot; its changes that the snapshot shows are kept back."""
         assert self._reader is not None and self._replication is not None
         try:
@@ -410,6 +425,7 @@ class Run:
                     out = []
                 self._replication.keep_alive()
             self.jobs.update(name, state="cut", seen=str(view.seen), mark=view.mark)
+            self._hurry(view)
             self._hide(name)
             yield self._step(out)
         finally:
@@ -462,12 +478,26 @@ class Run:
         """Takes the server's word for it that there is nothing up to some place."""
         assert self._replication is not None
         changes, sent = self.changes, self._replication.sent
+        self._let_it_flush()
         if not changes.between or sent <= changes.lsn:
             return
         now = time.monotonic()
         if self.jobs or now > self._idle_after or sent - changes.lsn > IDLE_BYTES:
             changes.lsn = sent
             self._idle_after = now + IDLE_SECONDS
+
+    def _let_it_flush(self) -> None:
+        """Has the server write out what we wait for.
+
+        It sends nothing that is not flushed, and flushes what no transaction waits for (reading a page may tidy it up,
+        which is logged) only when there is more. A number for a transaction that does nothing else is enough of a
+        reason; the stream does not show it.
+        """
+        now = time.monotonic()
+        waits = self.changes.held is not None or self._looked is not None or self.jobs
+        if waits and now > self._flush_after and self._database is not None:
+            self._flush_after = now + FLUSH_SECONDS
+            ask(self._database, "SELECT pg_current_xact_id()::text")
 
     def _truncate(self) -> Iterator[Step]:
         """A topic whose table was truncated is emptied key by key: one who reads it later finds nothing either."""
@@ -561,7 +591,7 @@ class Run:
         assert self._database is not None
         self._look_after = now + LOOK_SECONDS
         found = self.tables.look()
-        [[text]] = ask(self._database, "SELECT pg_current_wal_insert_lsn()::text")
+        [[text]] = ask(self._database, "SELECT pg_current_wal_flush_lsn()::text")
         self._looked = found, last_record_end(lsn_number(text))
 
     def _take_look(self, found: "list[TableInfo]", out: list[Record]) -> None:
