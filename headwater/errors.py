@@ -332,3 +332,9 @@ class TakenOver(HeadwaterError):
     """A newer worker of the same source is at work; this one has stopped, and wrote nothing after it."""
 
     next_step = "Run one worker a source, or give the sources different names with name=..."
+
+
+class SinkImpossible(HeadwaterError):
+    """What follows a topic outside refuses it, or cannot take what the topic has."""
+
+    next_step = "Mend it there, or correct the declaration, and start again: it goes on where it was."
