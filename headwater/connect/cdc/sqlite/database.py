@@ -1,6 +1,8 @@
 """The database file: opening it, our tables and triggers in it, reading the changelog and shortening it."""
 
+import random
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -110,13 +112,29 @@ class Database:
     def writing(self, operation: str) -> Iterator[sqlite3.Connection]:
         """A transaction that no other writer is beside."""
         with self.explained(operation):
-            self.connection.execute("BEGIN IMMEDIATE")
+            self._lock()
             try:
                 yield self.connection
             except BaseException:
                 self.connection.execute("ROLLBACK")
                 raise
             self.connection.execute("COMMIT")
+
+    def _lock(self) -> None:
+        """SQLite itself waits ever longer, and never finds the moment between two of a writer that goes on and on."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        self.connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self.connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                time.sleep(random.uniform(0.0, 0.002))
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1000)}")
 
     def tolerate(self) -> None:
         """From now on text need not be UTF-8; that takes longer."""
