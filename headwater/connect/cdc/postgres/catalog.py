@@ -24,6 +24,7 @@ SESSION = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": "0",
+    "synchronous_commit": "local",
     "search_path": "pg_catalog",
 }
 _OPTIONS = " ".join(f"-c {name}={value}" for name, value in SESSION.items())

@@ -22,6 +22,7 @@ from headwater.connect.source import Record
 
 _position = Struct(">q").unpack_from
 _HEADER = 25
+OWN_MESSAGES = "headwater"  # the prefix of messages that only hurry the stream
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 
 
@@ -336,6 +337,9 @@ class Changes:
 
     def _message(self, lsn: int, data: bytes, out: list[Record]) -> None:
         found = pgoutput.message(data, _HEADER)
+        if found.prefix == OWN_MESSAGES:
+            self._next(None)
+            return
         plan = self._messages
         block: bytes | None = NULL
         times, xid = self._times, self.xid

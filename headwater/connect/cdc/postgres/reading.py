@@ -35,6 +35,7 @@ class View:
     info: TableInfo
     seen: Visibility
     mark: int  # where the log was after it was taken
+    flushed: bool  # whether the log is on disk up to there: only then it is streamed
 
 
 def open_view(
@@ -48,22 +49,21 @@ def open_view(
     The lock comes first: a table that is rewritten by DDL looks empty to older snapshots. Transactions up to
     `must_have_ended` (64 bits) may be told in part by the stream, those of `must_be_shown` (32 bits) it has brought.
     """
+    if _still_runs(connection, must_have_ended):
+        raise NotYet(f"transactions that write have to end before {info.full_name} is read")
     try:
         do(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         do(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
         do(connection, f"LOCK TABLE {info.read_from} IN ACCESS SHARE MODE")
-        [[text, position]] = ask(
-            connection, "SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"
-        )
+        [[text, inserted, flushed]] = ask(connection, _NOW)
         seen = Visibility.parse(text)
-        if seen.xmin <= must_have_ended:
-            raise NotYet(f"transactions that write have to end before {info.full_name} is read")
         if not all(seen.shows(xid) for xid in must_be_shown):
             raise NotYet(f"changes of {info.full_name} are in the log and not yet visible")
         found = named_tables(connection, [(info.schema, info.name)])
         if not found or found[0].oid != info.oid:
             raise TableGone(info.full_name)
-        return View(found[0], seen, last_record_end(lsn_number(position)))
+        mark = last_record_end(lsn_number(inserted))
+        return View(found[0], seen, mark, lsn_number(flushed) >= mark)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         close_view(connection)
         raise NotYet(f"{info.full_name} is locked") from error
@@ -73,6 +73,26 @@ def open_view(
     except (NotYet, TableGone):
         close_view(connection)
         raise
+
+
+# Commits of sessions with synchronous_commit off are visible before they are on disk: so where it is written to.
+_NOW = """
+SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, pg_current_wal_flush_lsn()::text
+"""
+_WRITERS = """
+SELECT l.transactionid::text::int8 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND coalesce(a.datname = current_database(), true)
+"""
+
+
+def _still_runs(connection: psycopg.Connection[Any], number: int) -> bool:
+    """Whether a transaction of this database, up to a number, has not ended (or is prepared).
+
+    Every transaction that writes holds a lock on its own number until others see it, or never will. Has it ended
+    before a snapshot is taken, the snapshot shows it. Other databases of the server are of no interest.
+    """
+    return any((number - xid) & 0xFFFFFFFF < 0x80000000 for [xid] in ask(connection, _WRITERS))
 
 
 def close_view(connection: psycopg.Connection[Any]) -> None:
