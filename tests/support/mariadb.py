@@ -89,7 +89,8 @@ class MariaDB:
         with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
-            return cursor.fetchall()
+            rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
+            return rows
 
     def start(self) -> None:
         """Start, and wait until it answers."""

@@ -15,14 +15,16 @@ import pytest
 from headwater.connect.cdc.envelope import envelope
 from headwater.connect.cdc.mysql import binlog, changes
 from headwater.connect.cdc.mysql.changes import Naming
-from headwater.connect.cdc.mysql.ddl import Defaults, effects
+from headwater.connect.cdc.mysql.ddl import effects
+from headwater.connect.cdc.mysql.definitions import Defaults
 from headwater.connect.cdc.mysql.gtid import MariaGtids, MySQLGtids
 from headwater.connect.cdc.mysql.history import History
 from headwater.connect.cdc.mysql.json_binary import json_text, plain_json
 from headwater.connect.cdc.mysql.packets import Packets
+from headwater.connect.cdc.mysql.pauses import ReplayPause
 from headwater.connect.cdc.mysql.schema import Column, Filter, Table
 from headwater.connect.cdc.mysql.state import LogState
-from headwater.connect.cdc.mysql.stream import ReplayPause, Stream
+from headwater.connect.cdc.mysql.stream import Stream
 from headwater.connect.cdc.options import CdcOptions
 from headwater.errors import ChangesMissed, ConnectionLost
 

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
+from headwater.connect.cdc.mysql.alterations import with_versioning
 from headwater.connect.cdc.mysql.connection import Database
-from headwater.connect.cdc.mysql.ddl import with_versioning
 from headwater.connect.cdc.mysql.schema import Column, Filter, Table, parse_type
 
 

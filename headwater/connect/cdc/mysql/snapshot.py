@@ -44,6 +44,7 @@ class Job:
     replaces: bool = False  # what the topic holds and the table does not is to be deleted in the end
     ends: dict[str, int] | None = None  # where the topic ended when the reading began
     deleting: bool = False  # all rows are out, deletes follow
+    gone: list[Any] | None = None  # the table as it was, when it is no more
 
     @property
     def name(self) -> tuple[str, str]:

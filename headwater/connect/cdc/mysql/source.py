@@ -41,7 +41,7 @@ class MySQLSource(Source):
 
     def acknowledge(self, position: Position) -> None:
         if self._run is not None:
-            self._run.acknowledged = position
+            self._run.acknowledge(position)
 
     def signal(self, signal: Signal) -> None:
         if self._run is not None:

@@ -10,14 +10,16 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from headwater.connect.cdc.envelope import NULL
 from headwater.connect.cdc.mysql import binlog as log
 from headwater.connect.cdc.mysql import changes, ddl
 from headwater.connect.cdc.mysql.changes import Captured, Naming
+from headwater.connect.cdc.mysql.definitions import Defaults
 from headwater.connect.cdc.mysql.held import HeldGroup
-from headwater.connect.cdc.mysql.history import Consequence, History
+from headwater.connect.cdc.mysql.history import History
+from headwater.connect.cdc.mysql.pauses import DdlPause, EndOfStream, Pause, ReplayPause
 from headwater.connect.cdc.mysql.state import LogState, Place, before
 from headwater.connect.cdc.mysql.tablemap import TableMap
 from headwater.connect.cdc.mysql.values import quoted
@@ -47,37 +49,6 @@ _DML = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"}
 _MAPS = 10_000  # remembered
 
 
-class EndOfStream(Exception):
-    """The server sent an error, or the end, in the place of an event."""
-
-    def __init__(self, packet: bytes) -> None:
-        super().__init__("the server ended the stream")
-        self.packet = packet
-
-
-class DdlPause(NamedTuple):
-    """A statement that means something for captured tables. `position` is before it."""
-
-    consequences: Sequence[Consequence]
-    position: dict[str, Any]
-    first_time: bool  # False when a part of the group is in the log of a former run already
-    text: str
-    when: int
-    server: int
-    place: int
-
-
-class ReplayPause(NamedTuple):
-    """Rows that lie elsewhere in the log belong here: those of an XA transaction, or of a group read twice."""
-
-    start: Place
-    end: int  # where the group ends that they belong to
-    dropped: frozenset[int] = frozenset()  # events whose rows in transactional tables were rolled back
-
-
-Pause = DdlPause | ReplayPause
-
-
 class Stream:
     """Reads events. `take` gives the records for the log; `position` goes with them."""
 
@@ -87,7 +58,7 @@ class Stream:
         history: History,
         state: LogState,
         resume: tuple[str, int] | None = None,
-        defaults: Callable[[str], ddl.Defaults] = ddl.Defaults,
+        defaults: Callable[[str], Defaults] = Defaults,
         checksummed: bool = False,  # whether the server's events have checksums, before the first file says so
     ) -> None:
         self.naming, self.history, self.state = naming, history, state

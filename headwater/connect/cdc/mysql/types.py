@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headwater.connect.cdc.mysql import tablemap as log
-from headwater.connect.cdc.mysql import values
+from headwater.connect.cdc.mysql import temporal, values
 from headwater.connect.cdc.mysql.json_binary import json_text
 from headwater.connect.cdc.mysql.schema import CODECS, GEOMETRIES, Column, parse_labels, parse_type
 from headwater.connect.cdc.mysql.tablemap import WrittenColumn
@@ -57,13 +57,13 @@ def binary_piece(column: Column, written: WrittenColumn) -> Piece:
         decoder = values.decimal_decoder(precision, scale)
         return _memo(f"{values.decimal_size(precision, scale)}s", decoder)
     if kind in (log.DATE, log.NEWDATE):
-        return _memo("3s", values.date_binary)
+        return _memo("3s", temporal.date_binary)
     if kind == log.DATETIME2:
-        return Piece(f"{values.datetime_size(metadata)}s", function=values.datetime_decoder(metadata))
+        return Piece(f"{temporal.datetime_size(metadata)}s", function=temporal.datetime_decoder(metadata))
     if kind == log.TIMESTAMP2:
-        return Piece(f"{4 + (metadata + 1) // 2}s", function=values.timestamp_decoder(metadata))
+        return Piece(f"{4 + (metadata + 1) // 2}s", function=temporal.timestamp_decoder(metadata))
     if kind == log.TIME2:
-        return Piece(f"{values.time_size(metadata)}s", function=values.time_decoder(metadata))
+        return Piece(f"{temporal.time_size(metadata)}s", function=temporal.time_decoder(metadata))
     if kind in (log.TIMESTAMP, log.DATETIME, log.TIME):
         return _old_time(kind, declared.numbers)
     if kind == log.BIT:
@@ -104,11 +104,11 @@ def _old_time(kind: int, digits: list[int]) -> Piece:
             "fractions of a second in the format before mysql56_temporal_format are not written"
         )
     if kind == log.TIMESTAMP:
-        convert = values.timestamp_decoder(0)
+        convert = temporal.timestamp_decoder(0)
         return Piece("4s", function=lambda raw: convert(raw[::-1]))
     if kind == log.TIME:
-        return Piece("3s", function=values.old_time)
-    return Piece("8s", function=values.old_datetime)
+        return Piece("3s", function=temporal.old_time)
+    return Piece("8s", function=temporal.old_datetime)
 
 
 def _labels(column: Column, written: WrittenColumn) -> list[str]:
@@ -175,13 +175,13 @@ def text_piece(column: Column) -> Piece:
     if base == "double":
         return Piece(function=values.float64_text)
     if base == "date":
-        return _text_memo(values.date_text)
+        return _text_memo(temporal.date_text)
     if base == "datetime":
-        return Piece(function=values.datetime_text_decoder(numbers[0] if numbers else 0))
+        return Piece(function=temporal.datetime_text_decoder(numbers[0] if numbers else 0))
     if base == "timestamp":
-        return Piece(function=values.timestamp_text)
+        return Piece(function=temporal.timestamp_text)
     if base == "time":
-        return Piece(function=values.time_text)
+        return Piece(function=temporal.time_text)
     if base == "bit":
         return _text_memo(values.bit_decoder(numbers[0] if numbers else 1))
     if base in ("enum", "set"):
