@@ -301,6 +301,12 @@ class RecordsMissed(HeadwaterError):
     )
 
 
+class OrderUnknown(HeadwaterError):
+    """A table was emptied by a record whose order with records of other partitions is not known."""
+
+    next_step = "Have the table's changes written to a topic with one partition, and read that one."
+
+
 class PipelineFailed(HeadwaterError):
     """A query stopped by itself."""
 

@@ -1,6 +1,7 @@
 """`headwater views`: the views in the store, and the rows of one."""
 
 from datetime import date, datetime
+from json import loads
 from typing import Annotated, Any
 
 import typer
@@ -62,12 +63,14 @@ def views(
 
 def _list(store: Any, json: bool) -> None:
     found = store.views()
+    names = ("view", "kind", "build", "state", "rows", "batch", "committed")
     rows = []
     for info in found:
         for version in info.versions:
             progress = version.progress
             row = (
                 info.name,
+                _kind(version.fingerprint),
                 version.version,
                 version.state,
                 progress.rows,
@@ -75,17 +78,22 @@ def _list(store: Any, json: bool) -> None:
                 progress.committed,
             )
             if json:
-                names = ("view", "build", "state", "rows", "batch", "committed")
                 print_json({**dict(zip(names, row, strict=True)), "offsets": progress.offsets})
             rows.append(row)
     if json:
         return
     if rows:
-        print_table(
-            ("view", "build", "state", "rows", "batch", "committed"), [[*map(_shown, row)] for row in rows]
-        )
+        print_table(names, [[*map(_shown, row)] for row in rows])
     else:
         note("no views yet; start an application with `headwater up`")
+
+
+def _kind(fingerprint: str) -> str:
+    """Whether the engine computes it, or keeps it as the state of a topic."""
+    try:
+        return str(loads(fingerprint).get("kind", "view"))
+    except ValueError:  # not the engine's
+        return "view"
 
 
 def _shown(value: Any) -> Any:

@@ -41,6 +41,7 @@ _N = TypeVar("_N", Stream, Table, View, Topic, Files)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 FORMATS = ("json", "avro", "protobuf", "debezium", "raw")
+TABLE_FORMATS = ("auto", "json", "debezium")
 
 
 class App:
@@ -102,7 +103,9 @@ class App:
             idle=microseconds(idle, use=f"the idle time of {topic}"),
             max_rows=None if max_rows is None else _at_least_one(max_rows, "max_rows", subject),
         )
-        if not stream.schema and kind.name == "json":
+        if not stream.schema and (
+            kind.name == "json" or (kind.name == "debezium" and not kind.option("row"))
+        ):
             raise ApplicationInvalid(
                 "declare", subject, "its values have no schema", "Say it: 'user_id long, page string'."
             )
@@ -113,25 +116,36 @@ class App:
     def table(
         self,
         topic: str,
+        schema: Schema = "",
         *,
         key: str | Sequence[str],
-        schema: Schema = "",
         name: str | None = None,
-        format: str | Format = "json",
+        format: str | Format = "auto",
+        version: int = 1,
     ) -> Table:
-        """Declares a compacted topic as a table: its newest row of every key.
+        """Declares a topic of changes as a table: the newest row of every key, kept in the view store.
 
-        >>> App("shop").table("shop.users", key="id").key
+        Values are Debezium's change events or plain rows as JSON objects ("auto" tells them apart; "json" and
+        "debezium" say it, and ``hw.debezium`` says more); a record without a value deletes its key. `schema`
+        has the columns that the table is to have, those of the `key` among them.
+
+        >>> App("shop").table("shop.users", "id long, name string", key="id").key
         ('id',)
         """
         subject = f"the table {topic}"
+        kind = _format(format, subject, TABLE_FORMATS)
         table = Table(
             name=_name(name, topic, subject),
             topic=_topic(topic, subject),
             key=_columns(key),
-            schema=to_ddl(schema, subject),
-            format=_format(format, subject),
+            schema=to_ddl(schema, subject) or str(kind.option("row", "")),
+            format=kind,
+            version=_at_least_one(version, "version", subject),
         )
+        if not table.schema:
+            raise ApplicationInvalid(
+                "declare", subject, "its rows have no schema", "Say it: 'id long, name string, joined date'."
+            )
         return self._add(table, subject)
 
     def source(self, declaration: SourceDeclaration) -> SourceDeclaration:
@@ -296,11 +310,11 @@ def _topic(topic: str, subject: str) -> str:
     return topic
 
 
-def _format(format: str | Format, subject: str) -> Format:
+def _format(format: str | Format, subject: str, known: tuple[str, ...] = FORMATS) -> Format:
     kind = Format(format) if isinstance(format, str) else format
-    if kind.name not in FORMATS:
+    if kind.name not in known:
         raise ApplicationInvalid(
-            "declare", subject, f"{kind.name!r} is not a format", f"Use one of {', '.join(FORMATS)}."
+            "declare", subject, f"{kind.name!r} is not a format of it", f"Use one of {', '.join(known)}."
         )
     return kind
 

@@ -42,21 +42,32 @@ class Stream:
 
 @dataclass(frozen=True)
 class Table:
-    """A compacted topic read as current state."""
+    """A topic of changes read as current state: the newest row of every key, kept in the view store."""
 
     name: str
     topic: str
     key: tuple[str, ...]
-    schema: str = ""
-    format: "Format" = field(default_factory=lambda: Format("json"))
+    schema: str = ""  # of the rows, as DDL
+    format: "Format" = field(default_factory=lambda: Format("auto"))
+    version: int = 1
 
     kind = "table"
     inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
+class Changes(Stream):
+    """The stream of a table's changes, as the engine reads it; no function sees it."""
+
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Format:
-    """How values are written: ``json``, ``avro``, ``protobuf``, ``debezium`` or ``raw``, with what that needs."""
+    """How values are written: ``json``, ``avro``, ``protobuf``, ``debezium`` or ``raw``, with what that needs.
+
+    Of a table, ``auto`` tells change events and plain rows apart by their looks.
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -83,6 +94,13 @@ class View:
     changelog: bool = True
 
     kind = "view"
+
+
+@dataclass(frozen=True)
+class TableView(View):
+    """A table as the view that the engine keeps of it."""
+
+    kind = "table"
 
 
 @dataclass(frozen=True)

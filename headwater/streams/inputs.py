@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from headwater.errors import ApplicationInvalid
-from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Stream
+from headwater.streams import tables
+from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Changes, Stream
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
@@ -102,7 +103,13 @@ def events(
     realtime: bool = False,
     ticks: str | None = None,
 ) -> DataFrame:
-    """The stream as its functions see it, with its watermark, which the topic `ticks` may move as well."""
+    """The stream as its functions see it, with its watermark, which the topic `ticks` may move as well.
+
+    The changes of a table are as its sink sees them.
+    """
+    if isinstance(stream, Changes):
+        metric = dead_metric(stream.name)
+        return tables.changes(spark, stream, settings, metric=metric, connector=connector)
     schema = schema_of(stream)
     read = read_of(stream, settings, connector=connector, ticks=ticks)
     decoded = _with_time_checked(
@@ -133,6 +140,8 @@ def problems(
     spark: SparkSession, stream: Stream, settings: StreamSettings, start: Offsets, end: Offsets
 ) -> DataFrame:
     """Where the values with a problem lie between two positions: partition, offset, problem."""
+    if isinstance(stream, Changes):
+        return tables.problems(spark, stream, settings, start, end)
     schema = schema_of(stream)
     read = TopicRead(
         settings.bootstrap,

@@ -16,6 +16,7 @@ from headwater.streams.engine.fingerprint import fingerprint
 from headwater.streams.graph import Graph, describe
 from headwater.streams.late import WindowUse, windows_used
 from headwater.streams.modes import Mode, choose_mode, prepared
+from headwater.streams.tables import changes_of, row_schema, view_of
 
 DELAY = "spark.watermarkDelayMs"  # the key by which Spark marks the event-time column
 
@@ -30,11 +31,12 @@ class Pipeline:
     streams: tuple[Stream, ...]  # what it reads
     windows: tuple[WindowUse, ...]  # what its function groups by
     fingerprint: str
+    schema: StructType  # of the output's rows
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A view that reads views alone: it is computed as a whole whenever one of them has changed."""
+    """A view that reads views and tables alone: it is computed as a whole whenever one of them has changed."""
 
     output: View
     inputs: tuple[str, ...]
@@ -71,14 +73,17 @@ def plan(
             streams[node.name] = node
             continue
         if isinstance(node, Table):
+            pipeline = _plan_table(node, opened)
+            streams[node.name] = pipeline.streams[0]
+            view_schemas[node.name] = pipeline.schema
+            pipelines.append(pipeline)
             continue
         kinds = {name: graph.nodes[name] for name in node.inputs}
-        if any(isinstance(source, View) for source in kinds.values()):
+        if any(isinstance(source, View | Table) for source in kinds.values()):
             derived = _plan_recomputed(spark, node, kinds, view_schemas)
             view_schemas[node.name] = derived.schema
             recomputed.append(derived)
             continue
-        _refuse_tables(node, kinds)
         quick = isinstance(node, Topic) and node.realtime
         read = tuple(streams[name] for name in node.inputs)
         with windows_used() as windows:
@@ -90,7 +95,13 @@ def plan(
         mode = _mode(node, frame)
         pipelines.append(
             Pipeline(
-                node, frame, mode, read, tuple(windows), fingerprint(frame, node.version, _extra(node, read))
+                node,
+                frame,
+                mode,
+                read,
+                tuple(windows),
+                fingerprint(frame, node.version, _extra(node, read)),
+                frame.schema,
             )
         )
         if isinstance(node, View):
@@ -147,15 +158,13 @@ def _check_columns(node: Output, schema: StructType) -> None:
         )
 
 
-def _refuse_tables(node: Output, kinds: Mapping[str, Node]) -> None:
-    for name, source in kinds.items():
-        if isinstance(source, Table):
-            raise ApplicationInvalid(
-                "wire",
-                describe(node.function),
-                f"its input {name!r} is a table, and tables cannot be joined yet",
-                "Read the table's topic as a stream.",
-            )
+def _plan_table(table: Table, opened: Callable[[Stream, bool], DataFrame]) -> Pipeline:
+    schema, stream, view = row_schema(table), changes_of(table), view_of(table)
+    frame = opened(stream, False)
+    extra = [*_extra(view, (stream,)), stream.format.options]
+    return Pipeline(
+        view, frame, "append", (stream,), (), fingerprint(frame, table.version, extra, view.kind), schema
+    )
 
 
 def _mode(node: Output, frame: DataFrame) -> Mode:
@@ -167,21 +176,33 @@ def _plan_recomputed(
     spark: SparkSession, node: Output, kinds: Mapping[str, Node], schemas: Mapping[str, StructType]
 ) -> Recomputed:
     subject = describe(node.function)
-    others = [name for name, source in kinds.items() if not isinstance(source, View)]
-    if others or not isinstance(node, View):
-        what = f"it reads {others[0]!r} as well" if others else f"it is a {node.kind}"
+    others = [source for source in kinds.values() if not isinstance(source, View | Table)]
+    tables = [source for source in kinds.values() if isinstance(source, Table)]
+    if others and tables:
         raise ApplicationInvalid(
             "wire",
             subject,
-            f"a view is read by views alone, and {what}",
-            "Read the changelog topic of the view as a stream.",
+            f"it reads the {others[0].kind} {others[0].name!r} together with the table {tables[0].name!r}",
+            "Joins of streams and tables come with hw.enrich in a later version. Until then let a view compute "
+            "what you need of the stream, and another view join that one with the table.",
+        )
+    if others or not isinstance(node, View):
+        what = f"it reads {others[0].name!r} as well" if others else f"it is a {node.kind}"
+        read = f"table {tables[0].name!r}" if tables else "view"
+        raise ApplicationInvalid(
+            "wire",
+            subject,
+            f"a {read} is read by views alone, and {what}",
+            "Read the table's topic as a stream."
+            if tables
+            else "Read the changelog topic of the view as a stream.",
         )
     frame = _call(node, {name: spark.createDataFrame([], schemas[name]) for name in kinds})
     _check_columns(node, frame.schema)
     return Recomputed(node, node.inputs, frame.schema, fingerprint(frame, node.version, _extra(node)))
 
 
-def _extra(node: Output, read: tuple[Stream, ...] = ()) -> object:
+def _extra(node: Output, read: tuple[Stream, ...] = ()) -> list[object]:
     """What belongs to a definition and is not in the plan."""
     key = node.partition_by if isinstance(node, Files) else node.key
     return [node.kind, *key, *((stream.topic, stream.format.name, stream.schema) for stream in read)]

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import ViewChanged
 from headwater.streams.app import App
-from headwater.streams.declarations import Stream, View
+from headwater.streams.declarations import Stream, TableView, View
 from headwater.streams.engine import sharing
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.checkpoint import Checkpoint
@@ -148,6 +148,8 @@ class Catalogue:
 
     def _restart_from(self, pipeline: Pipeline, start: str) -> None:
         """Replaces a pipeline by one that reads its streams from another position."""
+        if isinstance(pipeline.output, TableView):
+            start = "earliest"  # the newest row of a key may be as old as the log
         self._starts[pipeline.output.name] = start
         self.reopen(pipeline.output.name)
         self.replays.done(pipeline.output.name)
@@ -192,11 +194,11 @@ class Catalogue:
         found = {view.output.name: view.schema for view in self.planned.recomputed}
         for name, pipeline in self.pipelines.items():
             if isinstance(pipeline.output, View):
-                found[name] = pipeline.frame.schema
+                found[name] = pipeline.schema
         return found
 
     def _define(self, pipeline: Pipeline, build: Build) -> None:
         output = pipeline.output
         assert isinstance(output, View)
-        schema = view_schema(output.name, build.number, pipeline.frame.schema, output.key)
+        schema = view_schema(output.name, build.number, pipeline.schema, output.key)
         self.store.define(schema, build.fingerprint)

@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
+from headwater.connect.writing import LARGEST_RECORD
 from headwater.errors import EngineLost, HeadwaterError
 from headwater.streams import realtime
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
-from headwater.streams.declarations import Stream, Topic, View
+from headwater.streams.declarations import Changes, Stream, Table, TableView, Topic, View
 from headwater.streams.engine import sharing
 from headwater.streams.engine.catalogue import Catalogue
 from headwater.streams.engine.changelog import Changelog
@@ -35,6 +36,7 @@ from headwater.streams.inputs import events
 from headwater.streams.planning import Plan, plan
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.files import FileSink
+from headwater.streams.sinks.tables import TableSink
 from headwater.streams.sinks.topics import TopicSink
 from headwater.streams.sinks.views import ViewSink
 from headwater.streams.sources.jars import find_jars
@@ -46,6 +48,9 @@ TICK_SECONDS = 1.0
 LAG_SECONDS = 2.0
 SWEEP_SECONDS = 10.0
 CAUGHT_UP = 1000  # records behind at most when a new build takes over
+
+# A table's topic that is not there yet is made as a capture would make it.
+TABLE_TOPIC = {"cleanup.policy": "compact", "max.message.bytes": str(LARGEST_RECORD)}
 
 
 class Engine:
@@ -161,7 +166,7 @@ class Engine:
         there = {topic.name for topic in admin.topics()}
         wanted: dict[str, tuple[int, dict[str, str]]] = {}
         for stream in planned.streams.values():
-            wanted[stream.topic] = (stream.partitions, {})
+            wanted[stream.topic] = (stream.partitions, TABLE_TOPIC if isinstance(stream, Changes) else {})
             wanted[dead_topic(stream.name)] = (1, {})
         for output in self.graph.outputs():
             if isinstance(output, Topic):
@@ -214,7 +219,9 @@ class Engine:
         output = pipeline.output
         status = self.status[member.name] = OutputStatus(member.name, output.kind, build=member.build)
         sink: ViewSink | TopicSink | FileSink | realtime.RealtimeSink
-        if isinstance(output, View):
+        if isinstance(output, TableView):
+            sink = TableSink(self.store, output.name, member.build, output.key)
+        elif isinstance(output, View):
             whole = pipeline.mode == "complete"
             sink = ViewSink(self.store, output.name, member.build, whole=whole)
         elif isinstance(output, Topic) and output.realtime:
@@ -257,9 +264,9 @@ class Engine:
                     query.ticking.look(self._ends)
             self._replay_views()
             self._switch_builds()
-            for output in self.graph.outputs():
-                if isinstance(output, View) and not output.changelog:
-                    self._changelog.trim(output.name)
+            for node in self.graph.nodes.values():
+                if isinstance(node, Table) or (isinstance(node, View) and not node.changelog):
+                    self._changelog.trim(node.name)
         self._file.write(document_of(self.app.name, list(self.status.values())))
 
     def measure_lag(self) -> None:

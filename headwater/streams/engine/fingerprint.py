@@ -42,17 +42,18 @@ def normalised(plan: str) -> str:
     return "\n".join(lines)
 
 
-def fingerprint(frame: DataFrame, version: int, extra: object = None) -> str:
+def fingerprint(frame: DataFrame, version: int, extra: object = None, kind: str = "view") -> str:
     """A short text, equal for equal definitions on the same Spark.
 
     Plans are written differently by other versions of Spark, so the version is part of the text, and
-    `same_definition` compares the schemas alone when it differs.
+    `same_definition` compares the schemas alone when it differs. `kind` is for people who list the store.
     """
     spark = frame.sparkSession
     plan = normalised(frame._jdf.queryExecution().analyzed().toString())
     return json.dumps(
         {
             "version": version,
+            "kind": kind,
             "spark": spark.version,
             "plan": hashlib.sha256(f"{plan}\n{extra!r}".encode()).hexdigest()[:16],
             "schema": hashlib.sha256(frame.schema.json().encode()).hexdigest()[:16],

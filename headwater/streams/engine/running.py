@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.errors import HeadwaterError, RecordsMissed, UnknownView, ViewChanged
+from headwater.errors import HeadwaterError, OrderUnknown, RecordsMissed, UnknownView, ViewChanged
 from headwater.streams.aside import Aside, as_text
 from headwater.streams.declarations import Stream, View
 from headwater.streams.engine.checkpoint import Checkpoint, Offsets, merge
@@ -27,7 +27,7 @@ from headwater.streams.sources import gaps
 logger = logging.getLogger("headwater.streams")
 
 # Starting again would not help.
-FINAL = (RecordsMissed, ViewChanged, UnknownView)
+FINAL = (RecordsMissed, ViewChanged, UnknownView, OrderUnknown)
 
 KEPT_BATCHES = 49  # of which a checkpoint has the offsets for certain
 

@@ -4,11 +4,16 @@ The stream's columns are those of the envelope: ``op`` (c, u, d, r for a row of 
 ``before`` and ``after`` (rows), ``ts_ms`` and ``source``.
 """
 
+from collections.abc import Mapping
+from typing import Literal
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Format
+from headwater.streams.formats.debezium_values import UNITS
 from headwater.streams.schema import Schema, to_ddl
 from headwater.streams.sources.topic_read import PROBLEM
 
@@ -19,13 +24,35 @@ _SOURCE = (
 _COLUMNS = ("before", "after", "op", "ts_ms", "source")
 
 
-def debezium(row: Schema) -> Format:
+def debezium(
+    row: Schema = "",
+    *,
+    timestamps: str | Mapping[str, str] | None = None,
+    decimals: Literal["precise", "string"] = "precise",
+) -> Format:
     """Change events of a table with these columns.
+
+    The rest is for tables, whose rows get the declared types, and for records without Connect's schema. In
+    `timestamps` is what they count, for all columns or by column: "millis", "micros", "nanos" or "seconds";
+    else it is what the connector has for a timestamp without a precision. `decimals` are Debezium's bytes
+    ("precise") or texts, as its decimal.handling.mode says.
 
     >>> debezium("id long, name string").name
     'debezium'
     """
-    return Format("debezium", (("row", to_ddl(row, "a table")),))
+    said = timestamps if isinstance(timestamps, str | None) else tuple(sorted(timestamps.items()))
+    units = () if said is None else (said,) if isinstance(said, str) else [unit for _, unit in said]
+    for unit in units:
+        if unit not in UNITS:
+            raise ApplicationInvalid(
+                "declare", "the format debezium", f"{unit!r} is no unit of time", f"Use {', '.join(UNITS)}."
+            )
+    if decimals not in ("precise", "string"):
+        raise ApplicationInvalid(
+            "declare", "the format debezium", f"decimals is {decimals!r}", "Say 'precise' or 'string'."
+        )
+    options = (("row", to_ddl(row, "a table")), ("timestamps", said), ("decimals", decimals))
+    return Format("debezium", options)
 
 
 def ddl(format: Format) -> str:
