@@ -142,7 +142,7 @@ def test_a_table_without_a_key_that_is_cut_off_is_read_again_from_its_beginning(
     db: Db, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.connect.cdc.postgres.reading.BAG_ROWS", 100)
-    monkeypatch.setattr("headwater.connect.cdc.postgres.run.STEP_RECORDS", 100)
+    monkeypatch.setattr("headwater.connect.cdc.postgres.session.STEP_RECORDS", 100)
     db.execute("CREATE TABLE bag (x int); ALTER TABLE bag REPLICA IDENTITY FULL")
     db.execute("INSERT INTO bag SELECT g % 10 FROM generate_series(1, 1000) g")
     following = follow()

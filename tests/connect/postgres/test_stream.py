@@ -209,7 +209,7 @@ def test_transactions_have_a_beginning_an_end_and_numbers(db: Db, follow: Follow
 def test_a_large_transaction_is_cut_into_steps_and_gone_on_with(
     db: Db, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.connect.cdc.postgres.run.STEP_RECORDS", 500)
+    monkeypatch.setattr("headwater.connect.cdc.postgres.session.STEP_RECORDS", 500)
     db.execute("CREATE TABLE t (id int PRIMARY KEY, x text)")
     following = follow(transactions=True)
     following.catch_up()

@@ -258,7 +258,8 @@ class Changes:
             return
         _, key_values, old_values, values = pgoutput.update(data, _HEADER)
         old = key_values if old_values is None else old_values
-        if old is not None and plan.shape.key(plan.fragments(old)) != plan.shape.key(plan.fragments(values)):
+        new = [None if value is UNCHANGED else value for value in values]
+        if old is not None and plan.shape.key(plan.fragments(old)) != plan.shape.key(plan.fragments(new)):
             self._transactions.event(plan.full_name)
 
     def _delete(self, lsn: int, data: bytes, out: list[Record]) -> None:

@@ -191,6 +191,7 @@ def _table(connection: psycopg.Connection[Any], info: TableInfo) -> Iterator[Che
         info.oid,
         info.oid,
     )
+    in_order = may_read and (owns or info.published)
     if not may_read:
         mend = f"GRANT SELECT ON {info.quoted} TO CURRENT_USER, and USAGE on its schema."
         yield Check(what, "wrong", "it cannot be read", mend)
@@ -220,7 +221,7 @@ def _table(connection: psycopg.Connection[Any], info: TableInfo) -> Iterator[Che
         yield Check(
             what, "warning", found, f"ALTER TABLE {info.quoted} REPLICA IDENTITY DEFAULT for its primary key."
         )
-    else:
+    elif in_order:
         yield Check(what, "fine", f"key {', '.join(key)}; replica identity {identity}")
 
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ def slot_state(connection: psycopg.Connection[Any], name: str) -> SlotState | No
     return SlotState(plugin or "", database or "", pid, lsn_number(confirmed), status, retained, safe)
 
 
-def missed(state: SlotState | None, server: Server, position: dict[str, Any]) -> str | None:
+def missed(state: SlotState | None, server: Server, position: Mapping[str, Any]) -> str | None:
     """Why changes after a position cannot be had any more; None if they can."""
     lsn = lsn_number(position["lsn"])
     if server.system != position["system"]:
