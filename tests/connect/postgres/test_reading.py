@@ -175,6 +175,8 @@ def test_signals(db: Db, follow: Follow) -> None:
     ]
     assert [event.key["id"] for event in again] == [96, 97, 98, 99, 100]
     assert len(reads(following.log, "shop.b")) == 100
+    following.source.signal(Signal("snapshot", ("a",), "no such column"))
+    following.until(lambda: any("was not read again" in note for note in following.source.status().notes))
     # What the topic has and the table has not goes when all of the table is read again.
     following.log.records.append(("shop.a", b'{"id":7777}', b'{"op":"c","after":{"id":7777}}', None))
     following.source.signal(Signal("pause"))

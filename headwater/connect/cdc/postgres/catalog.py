@@ -9,7 +9,7 @@ import psycopg
 from psycopg import pq
 
 from headwater.connect.cdc.postgres.types import TypeRow
-from headwater.errors import ConnectionLost
+from headwater.errors import CaptureImpossible, ConnectionLost
 
 # Values are text; their text must not depend on what an administrator set for server, database or role.
 SESSION = {
@@ -58,7 +58,9 @@ def lost(operation: str, url: str) -> Iterator[None]:
     """Turns what libpq says about a server that has gone into the catalogue's error."""
     try:
         yield
-    except psycopg.OperationalError as error:
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise CaptureImpossible(operation, address(url), str(error).strip().rstrip(".")) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise ConnectionLost(operation, address(url), str(error).strip().rstrip(".")) from error
 
 

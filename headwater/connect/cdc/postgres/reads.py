@@ -157,13 +157,16 @@ class TableReads:
             yield from self._read_bag(name, view, plan)
             return
         try:
-            held, lines = read_chunk(
-                self._session.reader,
-                view,
-                plan,
-                self._session.jobs.all[name],
-                self._session.options.chunk_rows,
+            job = self._session.jobs.all[name]
+            held, lines = read_chunk(self._session.reader, view, plan, job, self._session.options.chunk_rows)
+        except (psycopg.ProgrammingError, psycopg.DataError) as error:
+            if job.get("where") is None:
+                raise
+            self._session.notes[name] = (
+                f"{name} was not read again, its condition does not hold water: {error}"
             )
+            self.end(name, done=False)
+            return
         finally:
             self._close_view()
         self._held_large = _large(plan, held, lines) if plan.apart else []

@@ -1,6 +1,6 @@
 """PostgreSQL's types: from the text of a value to Debezium's JSON. No I/O; descriptions of types are handed in.
 
-The encoding is Debezium's with its default settings, but for what that loses: see docs/capture.md.
+The encoding is Debezium's with its default settings, but for what that loses: see docs/capture-postgresql.md.
 """
 
 import base64
