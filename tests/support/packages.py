@@ -20,6 +20,7 @@ PROGRAMS = {
     "node": "nodejs",
     "npm": "npm",
     "mariadbd": "mariadb-server-core",
+    "redis-server": "redis-server",
     "pg_createcluster": "postgresql",  # the server's own programs are off PATH: see postgres.py
 }
 

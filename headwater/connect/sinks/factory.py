@@ -1,0 +1,112 @@
+"""``hw.redis``, ``hw.search`` and ``hw.parquet``: what follows a topic, as sinks of an application."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from headwater.connect.sinks.changes import ChangeReader, Format
+from headwater.connect.sinks.identity import Identity
+from headwater.connect.sinks.resp import RedisAddress
+from headwater.connect.sinks.sink import OnGap, Sink
+from headwater.errors import ApplicationInvalid
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all sinks have."""
+
+    topic: str
+    name: str
+    format: Format = "auto"
+    on_gap: OnGap = "fail"
+
+    kind = "sink"
+
+    def __post_init__(self) -> None:
+        for what, text in (("topic", self.topic), ("name", self.name)):
+            if not _NAME.match(text):
+                step = "Use letters, digits, dots, underscores and dashes."
+                raise ApplicationInvalid(
+                    "declare", f"the sink {self.name!r}", f"its {what} is {text!r}", step
+                )
+        self._one_of("format", get_args(Format))
+        self._one_of("on_gap", get_args(OnGap))
+
+    def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+        if (value := getattr(self, name)) not in allowed:
+            step = f"Say {' or '.join(repr(each) for each in allowed)}."
+            raise ApplicationInvalid("declare", f"the sink {self.name}", f"{name} is {value!r}", step)
+
+
+@dataclass(frozen=True)
+class RedisFollower(Common):
+    """A declared cache; nothing is connected before it runs."""
+
+    url: str = ""
+    key: str | None = None
+    form: Literal["json", "hash"] = "json"
+    ttl: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._one_of("form", ("json", "hash"))
+        RedisAddress(self.url)
+        Identity(self.key)
+        if self.ttl is not None and not self.ttl >= 0.001:
+            step = "Give seconds, or leave it out."
+            raise ApplicationInvalid("declare", f"the sink {self.name}", f"ttl is {self.ttl!r}", step)
+
+    def describe(self) -> str:
+        """A few words for the graph."""
+        return f"{RedisAddress(self.url).shown}, {self.key or self.topic + ':{key}'}"
+
+    def make(self, data: Path) -> Sink:
+        """The sink, not yet connected."""
+        from headwater.connect.sinks.redis import RedisSink
+
+        reader = ChangeReader(Identity(self.key, f"{self.topic}:"), self.format)
+        ttl_ms = None if self.ttl is None else round(self.ttl * 1000)
+        return RedisSink(
+            RedisAddress(self.url),
+            self.name,
+            self.topic,
+            reader,
+            form=self.form,
+            ttl_ms=ttl_ms,
+            on_gap=self.on_gap,
+        )
+
+
+def redis(
+    url: str,
+    *,
+    topic: str,
+    key: str | None = None,
+    form: Literal["json", "hash"] = "json",
+    ttl: float | None = None,
+    format: Format = "auto",
+    on_gap: OnGap = "fail",
+    name: str | None = None,
+) -> RedisFollower:
+    """Keeps the rows of a topic in Redis, for ``app.sink``.
+
+    `key` is a template of the key's columns, ``"user:{id}"``; without one a row is called by its topic and its key,
+    ``shop.users:7``. `form` is "json", a string a row, or "hash", a field a column (those that are null are left out).
+    `ttl` lets rows expire, so many seconds after they were last written.
+
+    >>> redis("redis://localhost:6379", topic="shop.users", key="user:{id}").name
+    'shop.users.redis'
+    """
+    return RedisFollower(
+        topic=topic,
+        name=name or f"{topic}.redis",
+        format=format,
+        on_gap=on_gap,
+        url=url,
+        key=key,
+        form=form,
+        ttl=ttl,
+    )
