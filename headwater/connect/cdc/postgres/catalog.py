@@ -127,6 +127,7 @@ class TableInfo:
     identity_index: tuple[str, ...]  # REPLICA IDENTITY USING INDEX
     partitions: tuple[int, ...]
     published: bool = False
+    ours: bool = True  # the role is the owner, who alone can publish a table, or one of its members
 
     @property
     def full_name(self) -> str:
@@ -174,7 +175,8 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p', c.relrepl
           AND (i.indimmediate OR i.indisprimary)),
        (SELECT json_agg(t.relid::oid::int8) FROM pg_partition_tree(c.oid) t WHERE t.isleaf AND c.relkind = 'p'),
        EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-               WHERE r.prrelid = c.oid AND p.pubname = %s)
+               WHERE r.prrelid = c.oid AND p.pubname = %s),
+       pg_has_role(c.relowner, 'MEMBER')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 """
@@ -205,7 +207,7 @@ def named_tables(
 
 
 def _table(row: tuple[Any, ...]) -> TableInfo:
-    oid, schema, name, partitioned, identity, estimate, columns, indexes, partitions, published = row
+    oid, schema, name, partitioned, identity, estimate, columns, indexes, partitions, published, ours = row
     parsed = tuple(
         TableColumn(
             number, column, type_oid, modifier, required, default if generated else None,
@@ -230,7 +232,7 @@ def _table(row: tuple[Any, ...]) -> TableInfo:
         key = identity_index
     return TableInfo(
         oid, schema, name, partitioned, identity, estimate if estimate is not None and estimate >= 0 else None,
-        parsed, key, has_primary, identity_index, tuple(sorted(partitions or ())), published,
+        parsed, key, has_primary, identity_index, tuple(sorted(partitions or ())), published, ours,
     )  # fmt: skip
 
 

@@ -184,18 +184,18 @@ def _tables(connection: psycopg.Connection[Any], options: CdcOptions) -> Iterato
 
 def _table(connection: psycopg.Connection[Any], info: TableInfo) -> Iterator[Check]:
     what = f"table {info.full_name}"
-    [[may_read, owns]] = ask(
+    [[may_read]] = ask(
         connection,
-        """SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(relnamespace, 'USAGE'),
-                  pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = %s::oid""",
+        """SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(relnamespace, 'USAGE')
+           FROM pg_class WHERE oid = %s::oid""",
         info.oid,
         info.oid,
     )
-    in_order = may_read and (owns or info.published)
+    in_order = may_read and (info.ours or info.published)
     if not may_read:
         mend = f"GRANT SELECT ON {info.quoted} TO CURRENT_USER, and USAGE on its schema."
         yield Check(what, "wrong", "it cannot be read", mend)
-    if not owns and not info.published:
+    if not info.ours and not info.published:
         mend = (
             f"Make the role a member of the owner's, or let the owner add {info.quoted} to the publication."
         )

@@ -247,7 +247,7 @@ class Run(Filler):
 
     def _take_look(self, found: list[TableInfo], out: list[Record]) -> None:
         before = self._session.tables.infos
-        usable = [info for info in found if info.can_be_published]
+        usable = [info for info in found if info.can_be_published and (info.ours or info.published)]
         self._session.tables.set(usable)
         self._publish(usable, out)
         for info in usable:

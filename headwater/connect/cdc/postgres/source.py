@@ -21,7 +21,8 @@ class PostgresSource(Source):
         options.know()
         self.options = options
         self.name = options.logical_name
-        self.keys: TopicKeys | None = None  # what the log has of our topics; without it, see docs/capture-postgresql.md
+        # What the log has of our topics; without it, a truncated table leaves its keys there.
+        self.keys: TopicKeys | None = None
         self.acknowledged: Position | None = None
         self.signals: list[Signal] = []
         self.without_key: set[str] = set()  # topics of tables without a key

@@ -81,13 +81,9 @@ class Tables:
         """The tables to capture, as they are now."""
         if self._listed is None:
             found = all_tables(self._connection, self._publication)
-            usable = [info for info in found if info.can_be_published]
-            self.notes = {
-                info.full_name: f"{info.full_name} is left out: it has neither a primary key nor a replica identity "
-                f"(ALTER TABLE {info.quoted} REPLICA IDENTITY FULL)"
-                for info in found
-                if not info.can_be_published
-            }
+            reasons = {info.full_name: _left_out(info) for info in found}
+            usable = [info for info in found if reasons[info.full_name] is None]
+            self.notes = {name: f"{name} is left out: {reason}" for name, reason in reasons.items() if reason}
         else:
             usable = named_tables(self._connection, self._listed, self._publication)
             self.notes = {}
@@ -205,6 +201,16 @@ class Tables:
             new = self._file.with_suffix(".new")
             new.write_bytes(orjson.dumps(self._forms))
             new.replace(self._file)
+
+
+def _left_out(info: TableInfo) -> str | None:
+    """Why a table is not among those that are captured when all are; in brackets what to do about it."""
+    if not info.can_be_published:
+        remedy = f"ALTER TABLE {info.quoted} REPLICA IDENTITY FULL"
+        return f"it has neither a primary key nor a replica identity ({remedy})"
+    if not info.ours and not info.published:
+        return "only its owner can publish it (Make the role a member of the owner's)"
+    return None
 
 
 def _fits(relation: Relation, info: TableInfo) -> bool:
