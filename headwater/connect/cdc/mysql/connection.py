@@ -15,6 +15,9 @@ from headwater.connect.cdc.mysql.packets import Packets
 from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost, HeadwaterError
 
 CONNECT_SECONDS = 10
+ANSWER_SECONDS = 120  # to a question; a scan of a large file of the log takes its time
+ROWS_SECONDS = 600  # to the first row of a chunk, which a server may have to sort
+LOCK_SECONDS = 30  # behind DDL, before it is tried again
 HEARTBEAT_SECONDS = 1.0  # an idle server says so, and where it is
 SILENT_SECONDS = 15.0  # without even a heartbeat: the connection is dead
 PORT = 3306
@@ -49,13 +52,16 @@ class Database:
                 **options,
                 charset="utf8mb4",
                 connect_timeout=CONNECT_SECONDS,
-                read_timeout=600,
-                write_timeout=60,
+                read_timeout=ANSWER_SECONDS,
+                write_timeout=ANSWER_SECONDS,
                 autocommit=True,
                 conv={},
                 use_unicode=True,
             )
-        self.query("set session time_zone = '+00:00', sql_mode = '', wait_timeout = 28800")
+        self.query(
+            "set session time_zone = '+00:00', sql_mode = '', wait_timeout = 28800, "
+            f"lock_wait_timeout = {LOCK_SECONDS}"
+        )
         version = str(self.value("select version()"))
         self.version = version
         self.is_mariadb = "mariadb" in version.lower()
@@ -83,7 +89,7 @@ class Database:
             packets = Packets(self._connection._sock)
             columns_left, in_rows = -1, False
             while True:
-                data, spans = packets.receive(600)
+                data, spans = packets.receive(ROWS_SECONDS)
                 if packets.is_quiet:
                     raise TimeoutError("the server sends nothing")
                 first = 0

@@ -119,7 +119,7 @@ class _Statements(DefinitionReader):
             return []
         words = {self.peek(n).word for n in range(4)}
         if "INDEX" in words or "KEY" in words:
-            return self._index(added=True)
+            return self._index()
         if not self.accept("TABLE"):
             return []
         unless_there = self.accept("IF", "NOT", "EXISTS")
@@ -244,7 +244,7 @@ class _Statements(DefinitionReader):
             return []
         return []
 
-    def _index(self, added: bool) -> list[Effect]:
+    def _index(self) -> list[Effect]:
         """CREATE and DROP INDEX: whether it was or becomes the key the server knows best."""
         while self.peek().kind != "end" and not self.accept("ON"):
             self.take()
@@ -271,7 +271,7 @@ class _Statements(DefinitionReader):
             self.accept("IF", "EXISTS")
             return [DatabaseDropped(self.identifier())]
         if self.accept("INDEX"):
-            return self._index(added=False)
+            return self._index()
         if not (self.accept("TABLE") or self.accept("TABLES")):
             return []
         self.accept("IF", "EXISTS")

@@ -77,13 +77,13 @@ def binary_piece(column: Column, written: WrittenColumn) -> Piece:
     if kind == log.STRING:
         return _string(column, declared.base, metadata)
     if kind in (log.VARCHAR, log.VAR_STRING):
-        return Piece(prefix=1 if metadata < 256 else 2, **_text(column, declared.base))
+        return Piece(prefix=1 if metadata < 256 else 2, **_text(column))
     if kind == log.VARCHAR_COMPRESSED:
-        return Piece(prefix=1 if metadata < 256 else 2, **_inflated(column, declared.base))
+        return Piece(prefix=1 if metadata < 256 else 2, **_inflated(column))
     if kind in (log.BLOB, log.TINY_BLOB, log.MEDIUM_BLOB, log.LONG_BLOB):
-        return Piece(prefix=metadata, **_text(column, declared.base))
+        return Piece(prefix=metadata, **_text(column))
     if kind == log.BLOB_COMPRESSED:
-        return Piece(prefix=metadata, **_inflated(column, declared.base))
+        return Piece(prefix=metadata, **_inflated(column))
     if kind == log.GEOMETRY:
         return Piece(prefix=metadata, function=values.geometry)
     if kind == log.JSON:
@@ -125,10 +125,10 @@ def _string(column: Column, base: str, size: int) -> Piece:
         return Piece(prefix=prefix, function=special[base])
     if column.charset is None:
         return Piece(prefix=prefix, function=values.padded_binary_decoder(size))
-    return Piece(prefix=prefix, **_text(column, base))
+    return Piece(prefix=prefix, **_text(column))
 
 
-def _text(column: Column, base: str) -> dict[str, Any]:
+def _text(column: Column) -> dict[str, Any]:
     """A string of bytes or of characters."""
     if column.charset is None or column.charset == "binary":
         return {"function": values.base64}
@@ -140,7 +140,7 @@ def _text(column: Column, base: str) -> dict[str, Any]:
     return {"function": values.text_decoder(column.charset, codec)}
 
 
-def _inflated(column: Column, base: str) -> dict[str, Any]:
+def _inflated(column: Column) -> dict[str, Any]:
     if column.charset is None or column.charset == "binary":
         return {"function": lambda raw: values.base64(values.inflated(raw))}
     convert = values.text_decoder(column.charset, CODECS.get(column.charset, "utf-8"))
