@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwater.errors import ViewChanged
-from headwater.streams.engine.fingerprint import same_definition, version_of
+from headwater.streams.engine.fingerprint import kind_of, same_definition, version_of
 from headwater.views.model import VersionInfo, ViewInfo
 
 
@@ -18,7 +18,14 @@ class Build:
     number: int
     fingerprint: str  # as the store has it, or will have it
     reason: Literal[
-        "first", "same", "new version", "replay", "checkpoint lost", "store lost", "shared query changed"
+        "first",
+        "same",
+        "new version",
+        "replay",
+        "checkpoint lost",
+        "store lost",
+        "shared query changed",
+        "deletes may have gone by",
     ]
 
 
@@ -31,6 +38,14 @@ def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | No
     if known is None or not known.versions:
         return Build(1, fingerprint, "first")
     newest = known.versions[-1]
+    kind, declared = kind_of(newest.fingerprint), kind_of(fingerprint)
+    if kind != declared:
+        raise ViewChanged(
+            "run",
+            f"the {declared} {view}",
+            f"the view store has a {kind} of that name already",
+            "Give it another name with name=..., or another view store.",
+        )
     built = version_of(newest.fingerprint)
     if version > built:
         return Build(newest.version + 1, fingerprint, "new version")

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headwater.client.admin import Admin
+from headwater.client.connection import Connection
 from headwater.errors import ViewChanged
 from headwater.streams.app import App
 from headwater.streams.declarations import Stream, TableView, View
-from headwater.streams.engine import sharing
+from headwater.streams.engine import sharing, tombstones
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.checkpoint import Checkpoint
 from headwater.streams.engine.fingerprint import same_definition
@@ -126,11 +128,17 @@ class Catalogue:
         mismatch = needs_rebuild(info.versions[-1], *last)
         if mismatch is not None:
             return Build(build.number + 1, pipeline.fingerprint, mismatch)
+        if isinstance(view, TableView) and self._deletes_gone(pipeline, info):
+            return Build(build.number + 1, pipeline.fingerprint, "deletes may have gone by")
         start = self.replays.waiting().get(view.name)
         if start is not None:
             self._restart_from(pipeline, start)
             return Build(build.number + 1, pipeline.fingerprint, "replay")
         return build
+
+    def _deletes_gone(self, pipeline: Pipeline, info: ViewInfo) -> bool:
+        admin = Admin(Connection(self.settings.bootstrap, self.settings.properties))
+        return tombstones.may_be_gone(admin, pipeline.streams[0].topic, info.versions[-1].progress)
 
     def begin_replays(self) -> list[sharing.Member]:
         """New builds of the views for which somebody has asked since."""

@@ -73,6 +73,15 @@ def same_definition(one: str, other: str) -> bool:
     return all(left[key] == right[key] for key in keys)
 
 
+def kind_of(text: str) -> str:
+    """Whether a fingerprint is of a view, which a function computes, or of a table.
+
+    >>> kind_of('{"version": 2, "kind": "table"}')
+    'table'
+    """
+    return str(json.loads(text).get("kind", "view"))
+
+
 def version_of(text: str) -> int:
     """The declared version in a fingerprint.
 

@@ -24,6 +24,7 @@ Shape = Literal["auto", "json", "debezium"]
 # What Debezium writes for a value that the database did not send, because it had not changed.
 UNAVAILABLE = "__debezium_unavailable_value"
 _UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+NO_KEY = b"null"  # of events about the whole table, in compacted topics, which take none without a key
 _MARK = UNAVAILABLE.encode()
 _MARK_BASE64 = _UNAVAILABLE_BASE64.encode()
 
@@ -63,11 +64,9 @@ class ChangeReader:
 
     def read(self, key: bytes | None, value: bytes | None) -> Change | None:
         """The change, None for a record that changes nothing; ValueError says what is wrong with it."""
-        if value is None:
-            return None if key is None else self._deleted(self._key_of(key))
-        document, schema = _unwrapped(_parsed(value))
-        if document is None:
-            return None if key is None else self._deleted(self._key_of(key))
+        document, schema = _unwrapped(_parsed(value)) if value is not None else (None, None)
+        if value is None or document is None:
+            return None if key in (None, NO_KEY) else self._deleted(self._key_of(key))
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")
         if self._is_envelope(document):
