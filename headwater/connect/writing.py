@@ -25,9 +25,9 @@ from headwater.errors import InvalidBatch, NotAllowed, StaleProducerEpoch, Trans
 # A commit waits so long for a broker that went away, before another producer tries.
 COMMIT_SECONDS = 20.0
 TRANSACTION_SECONDS = 60.0
-ASIDE_RECORDS = 20_000  # kept while a commit is under way; then the source waits
+ASIDE_RECORDS = 10_000  # kept while a commit is under way; then the source waits
 LARGEST_RECORD = 64 * 1024 * 1024  # bytes; rows can be larger than the megabyte that Kafka takes by default
-QUEUE_KILOBYTES = 64 * 1024
+QUEUE_KILOBYTES = 65 * 1024  # more than the largest record, or it would wait for ever
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
@@ -287,7 +287,7 @@ _DEFAULTS: dict[str, Any] = {
     "compression.type": "lz4",  # change events are much alike: less to send, to write and to read
     "partitioner": "murmur2_random",  # the Java client's, so that a key lands where others would put it
     "linger.ms": 5,  # a commit does not wait for it
-    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": QUEUE_KILOBYTES,
     "message.max.bytes": LARGEST_RECORD,
 }

@@ -22,7 +22,7 @@ from tests.connect.sqlite.capturing import rebuilt, table_rows
 from tests.connect.sqlite.random_writer import TABLES, make
 from tests.support.servers import Headwater
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "8"))
+KILLS = int(os.environ.get("HEADWATER_KILLS", "3"))
 PROGRAM = str(Path(sys.executable).with_name("headwater"))
 
 

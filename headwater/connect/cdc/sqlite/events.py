@@ -42,6 +42,9 @@ class TableEvents:
         self._key_names = table.key
         self._key_places = [table.names.index(name) for name in table.key]
         self._source = _source_template(options, table.name)
+        # Nearly every key is one integer.
+        self._place = self._key_places[0] if len(self._key_places) == 1 else None
+        self._integer_key = b"{%b:%%d}" % (_text(table.key[0]) if table.key else b"")
 
     def change(
         self, op: str, before: Sequence[Any], after: Sequence[Any], sequence: int, at: float
@@ -91,6 +94,9 @@ class TableEvents:
         return self._source % (when // 1_000_000, marker, sequence, when // 1_000, when, sequence)
 
     def _key(self, row: Sequence[Any]) -> bytes | None:
+        if self._place is not None and type(number := row[self._place]) is int:
+            key: bytes = self._integer_key % number
+            return key
         if not self._key_places:
             return None
         return json_object(self._key_names, [row[place] for place in self._key_places])
@@ -129,14 +135,16 @@ def schema_event(
 
 
 def _source_template(options: CdcOptions, table: str) -> bytes:
-    def text(value: str) -> bytes:
-        return orjson.dumps(value).replace(b"%", b"%%")
-
     return (
         b'{"version":%b,"connector":"sqlite","name":%b,"ts_ms":%%d,"snapshot":"%%b","db":%b,'
         b'"sequence":"[null,\\"%%d\\"]","ts_us":%%d,"ts_ns":%%d,"table":%b,"change":%%d}'
-        % (text(__version__), text(options.logical_name), text(options.path_name), text(table))
+        % (_text(__version__), _text(options.logical_name), _text(options.path_name), _text(table))
     )
+
+
+def _text(value: str) -> bytes:
+    """JSON for a template."""
+    return orjson.dumps(value).replace(b"%", b"%%")
 
 
 def _as_bytes(value: Any) -> bytes | None:

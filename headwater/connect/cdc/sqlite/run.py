@@ -17,7 +17,7 @@ from headwater.connect.source import QUIET_SECONDS, Position, Record, Signal, So
 from headwater.errors import ChangesMissed, ConnectionLost
 
 PRUNE_SECONDS, PRUNE_CHANGES = 1.0, 10_000
-SHORTEST_NAP, LONGEST_NAP = 0.002, 0.025  # between two looks for changes; longer the longer nothing comes
+SHORTEST_NAP, LONGEST_NAP = 0.002, 0.01  # between two looks for changes; longer the longer nothing comes
 SWEPT_AT_ONCE = 2_000  # keys
 
 

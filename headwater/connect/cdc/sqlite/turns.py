@@ -167,7 +167,7 @@ class Turns:
                 if op:
                     new = events.change(op, before, after, sequence, at)
                     records += new
-                    size += sum(len(record[2] or b"") for record in new)
+                    size += len(new[0][2] or b"") if new else 0
             state.sequence = sequence
             count += 1
             if size > STEP_BYTES:

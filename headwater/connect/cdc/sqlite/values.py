@@ -31,7 +31,7 @@ def json_object(names: Sequence[str], values: Sequence[Any]) -> bytes:
     >>> json_object(["a", "b", "c"], [2**62 + 1, b"\\x00\\xff", float("-inf")])
     b'{"a":4611686018427387905,"b":"AP8=","c":"-Infinity"}'
     """
-    text = orjson.dumps(dict(zip(names, values, strict=True)), default=_encode)
+    text = orjson.dumps(dict(zip(names, values)), default=_encode)  # noqa: B905 - they are as long as each other
     if b"null" in text and (_INFINITY in values or -_INFINITY in values):
         values = [_named(value) for value in values]
         text = orjson.dumps(dict(zip(names, values, strict=True)), default=_encode)
