@@ -146,27 +146,23 @@ class Changes:
         held = self.held
         self._watch = held if held is not None and not held.seen.shows(self.xid) else None
         if self._transactions is not None:
-            self._transactions.begin(self.xid, lsn, us, None if self._skip else out)
+            self._transactions.begin(self.xid, lsn, us, written=self._skip > 0)
 
     def _commit(self, lsn: int, data: bytes, out: list[Record]) -> None:
         commit, end, _ = pgoutput.commit(data, _HEADER)
         if self._transactions is not None:
-            self._transactions.end(self.xid, commit, self.microseconds, out)
+            self._transactions.end(out)
         self.lsn, self.last = end, b'\\"%d\\"' % commit
         self.commit = self.done = self._skip = 0
         self._watch = None
 
-    def _next(self, plan: Plan | None) -> bytes | None:
+    def _next(self, plan: Plan | None, out: list[Record]) -> bytes | None:
         """Counts a change. None if it was written before, else the transaction block of its envelope."""
         self.done += 1
-        if plan is None:
+        if plan is None or (plan.hidden is not None and plan.hidden.hides(self.xid)):
             return None
-        block = NULL if self._transactions is None else self._transactions.event(plan.full_name)
-        if self.done <= self._skip:
-            return None
-        if plan.hidden is not None and plan.hidden.hides(self.xid):
-            return None
-        return block
+        block = NULL if self._transactions is None else self._transactions.event(plan.full_name, out)
+        return None if self.done <= self._skip else block
 
     def _relation(self, lsn: int, data: bytes, out: list[Record]) -> None:
         relation = pgoutput.relation(data, _HEADER)
@@ -182,7 +178,7 @@ class Changes:
 
     def _insert(self, lsn: int, data: bytes, out: list[Record]) -> None:
         plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
-        block = self._next(plan)
+        block = self._next(plan, out)
         if block is None or plan is None:
             return
         values = pgoutput.insert_values(data, _HEADER)
@@ -203,9 +199,9 @@ class Changes:
 
     def _update(self, lsn: int, data: bytes, out: list[Record]) -> None:
         plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
-        block = self._next(plan)
+        block = self._next(plan, out)
         if block is None or plan is None or plan.full_name == self.outbox_table:
-            self._count_moved(plan, data)
+            self._count_moved(plan, data, out)
             return
         _, key_values, old_values, values = pgoutput.update(data, _HEADER)
         shape = plan.shape
@@ -240,7 +236,7 @@ class Changes:
             assert old_row is not None
             self._deleted(plan, old_key, shape.object(old_row), source, block, [(NEW_KEY, key)], out)
             if self._transactions is not None:
-                block = self._transactions.event(plan.full_name)
+                block = self._transactions.event(plan.full_name, out)
             value = b'{"before":null,"after":%b,"source":%b,"transaction":%b,"op":"c",%b' % (
                 after, source, block, self._tail,
             )  # fmt: skip
@@ -252,7 +248,7 @@ class Changes:
         )  # fmt: skip
         out.append((plan.topic, key, value, None))  # type: ignore[arg-type]
 
-    def _count_moved(self, plan: Plan | None, data: bytes) -> None:
+    def _count_moved(self, plan: Plan | None, data: bytes, out: list[Record]) -> None:
         """A change of key is two events of its transaction, also when both were written before."""
         if self._transactions is None or plan is None or self.done > self._skip:
             return
@@ -260,11 +256,11 @@ class Changes:
         old = key_values if old_values is None else old_values
         new = [None if value is UNCHANGED else value for value in values]
         if old is not None and plan.shape.key(plan.fragments(old)) != plan.shape.key(plan.fragments(new)):
-            self._transactions.event(plan.full_name)
+            self._transactions.event(plan.full_name, out)
 
     def _delete(self, lsn: int, data: bytes, out: list[Record]) -> None:
         plan = self._plans.get(pgoutput.relation_oid(data, _HEADER))
-        block = self._next(plan)
+        block = self._next(plan, out)
         if block is None or plan is None or plan.full_name == self.outbox_table:
             return
         _, key_values, old_values = pgoutput.delete(data, _HEADER)
@@ -304,11 +300,11 @@ class Changes:
             plan = self._plans.get(oid)
             if plan is not None and self._watch is not None:
                 self._watch.truncated(oid)
-            self._truncate_one(plan, lsn)
+            self._truncate_one(plan, lsn, out)
 
-    def _truncate_one(self, plan: Plan | None, lsn: int) -> None:
+    def _truncate_one(self, plan: Plan | None, lsn: int, out: list[Record]) -> None:
         if plan is None or plan.full_name == self.outbox_table:
-            self._next(None)
+            self._next(None, out)
             return
         self.truncated.append(plan)
         self._truncate_lsn = lsn
@@ -316,7 +312,7 @@ class Changes:
     def emit_truncate(self, out: list[Record]) -> None:
         """Writes the event of the next truncated table, after its keys were taken out."""
         plan = self.truncated.pop(0)
-        block = self._next(plan)
+        block = self._next(plan, out)
         if block is not None:
             source = plan.source(self._times, self.last, self._truncate_lsn, self.xid)
             out.append(truncate_event(plan, source, block, self._tail))
@@ -339,13 +335,13 @@ class Changes:
     def _message(self, lsn: int, data: bytes, out: list[Record]) -> None:
         found = pgoutput.message(data, _HEADER)
         if found.prefix == OWN_MESSAGES:
-            self._next(None)
+            self._next(None, out)
             return
         plan = self._messages
         block: bytes | None = NULL
         times, xid = self._times, self.xid
         if found.transactional:
-            block = self._next(plan)
+            block = self._next(plan, out)
         else:
             # They come between transactions, and again when the stream begins at or before their position.
             if found.lsn < self.lsn:
