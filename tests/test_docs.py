@@ -9,6 +9,7 @@ import pytest
 import headwater
 from headwater.broker.settings import PROPERTIES
 from headwater.client import settings as client_settings
+from headwater.connect import metrics as source_metrics
 from headwater.log.config import SETTINGS
 from headwater.streams import settings as stream_settings
 from headwater.streams.engine import metrics
@@ -38,6 +39,9 @@ def test_the_tour_names_every_module() -> None:
     tour = (ROOT / "docs/architecture.md").read_text()
     rooms = [(ROOT / "headwater" / room).glob("*.py") for room in ("log", "broker")]
     rooms += [(ROOT / "headwater" / room).rglob("*.py") for room in ("client", "views", "streams")]
+    rooms += [
+        (ROOT / "headwater" / room).glob("*.py") for room in ("connect", "connect/cdc", "connect/cdc/sqlite")
+    ]
     for modules in rooms:
         for module in modules:
             if module.name not in ("__init__.py", "context.py", "settings.py", "metadata_cache.py"):
@@ -59,6 +63,17 @@ def test_every_setting_and_metric_of_streams_is_documented() -> None:
         assert f"`headwater_{name}_total`" in operations, name
     for name in [*metrics._GAUGES, "up"]:
         assert f"`headwater_{name}`" in operations, name
+
+
+def test_every_metric_and_option_of_sources_is_documented() -> None:
+    operations = (ROOT / "docs/operations.md").read_text()
+    for name in source_metrics._COUNTERS:
+        assert f"`headwater_source_{name}_total`" in operations, name
+    for name in [*source_metrics._GAUGES, "up", "snapshot_share"]:
+        assert f"`headwater_source_{name}`" in operations, name
+    page = (ROOT / "docs/connect.md").read_text()
+    for parameter in inspect.signature(headwater.cdc).parameters:
+        assert parameter == "settings" or f"| `{parameter}` |" in page, parameter
 
 
 def test_the_guide_has_everything_that_applications_are_written_with() -> None:
