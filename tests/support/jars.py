@@ -33,6 +33,13 @@ SPARK_CONNECTOR = [
     "org.scala-lang.modules:scala-parallel-collections_2.13:1.2.0",
 ]
 
+OPENSEARCH_VERSION = "2.19.1"
+OPENSEARCH = [
+    f"org.opensearch:opensearch:{OPENSEARCH_VERSION}",
+    f"org.opensearch.plugin:transport-netty4-client:{OPENSEARCH_VERSION}",  # its HTTP server
+    "org.apache.logging.log4j:log4j-core:2.21.0",
+]
+
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>headwater</groupId>
@@ -54,6 +61,11 @@ def kafka_libs() -> Path:
 def kafka_classpath() -> str:
     """What ``java -cp`` takes to run Apache Kafka's server, tools and client."""
     return f"{kafka_libs()}/*"
+
+
+def opensearch_classpath() -> str:
+    """What ``java -cp`` takes to run a node of OpenSearch."""
+    return f"{with_dependencies(f'opensearch-{OPENSEARCH_VERSION}', OPENSEARCH)}/*"
 
 
 def spark_connector() -> list[Path]:
@@ -127,4 +139,5 @@ def _local_repository() -> Path:
 
 if __name__ == "__main__":
     print(f"Apache Kafka: {kafka_libs()}")
+    print(f"OpenSearch: {opensearch_classpath()}")
     print(f"Spark connector: {spark_connector()[0].parent}")

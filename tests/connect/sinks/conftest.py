@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.client.connection import Connection
+from tests.support.opensearch import OpenSearch
 from tests.support.redis import Redis
 from tests.support.servers import Headwater
 
@@ -19,3 +20,10 @@ def redis() -> Iterator[Redis]:
 @pytest.fixture
 def connection(headwater: Headwater) -> Connection:
     return Connection(headwater.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[OpenSearch]:
+    """The OpenSearch that tests share, each with an index of its own."""
+    with OpenSearch() as server:
+        yield server
