@@ -55,7 +55,8 @@ def up(
     """Run everything that an application declares, until it is interrupted.
 
     A broker is started with it, unless --bootstrap, HEADWATER_BOOTSTRAP or headwater.toml names one. Its log
-    is kept in the directory `log` of the data. The application's sources run in processes of their own.
+    is kept in the directory `log` of the data. The application's sources and sinks run in
+    processes of their own.
 
     \b
     Examples:
@@ -84,7 +85,7 @@ def run(
 ) -> None:
     """Run the streams of an application, on any Kafka and any Spark, until it is interrupted.
 
-    Its sources are run by `headwater connect`.
+    Its sources and sinks are run by `headwater connect`.
 
     \b
     Examples:
@@ -106,9 +107,9 @@ def _run_all(
     """Sources and streams; each in a process of its own, since a source takes all of what Python gives a process."""
     from headwater.cli.sources import beside, run_sources
 
-    if not list(app.sources):
+    if not app.connectors:
         _run(app, settings, metrics_port, seconds)
-    elif not list(app.graph().outputs()):
+    elif not app.graph().has_work():
         run_sources(application, app, settings, None, properties or [], metrics_port, seconds)
     else:
         with beside(application, settings, properties or []):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.connect.declaration import SourceDeclaration
+from headwater.connect.sinks.declaration import SinkDeclaration
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Files, Function, Node, Output, Stream, Table, Topic, View
 
@@ -16,9 +17,15 @@ class Graph:
 
     nodes: Mapping[str, Node]  # inputs before those who read them
     sources: Mapping[str, SourceDeclaration] = field(default_factory=dict)  # what fills topics from outside
+    sinks: Mapping[str, SinkDeclaration] = field(default_factory=dict)  # what follows topics outside
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], sources: Iterable[SourceDeclaration] = ()) -> "Graph":
+    def of(
+        cls,
+        nodes: Iterable[Node],
+        sources: Iterable[SourceDeclaration] = (),
+        sinks: Iterable[SinkDeclaration] = (),
+    ) -> "Graph":
         """Checks names, inputs, cycles and keys.
 
         >>> from headwater.streams.declarations import Format
@@ -29,7 +36,11 @@ class Graph:
         for node in named.values():
             _check_inputs(node, named)
             _check_key(node)
-        return cls({name: named[name] for name in _ordered(named)}, {each.name: each for each in sources})
+        return cls(
+            {name: named[name] for name in _ordered(named)},
+            {each.name: each for each in sources},
+            {each.name: each for each in sinks},
+        )
 
     def order(self) -> list[str]:
         """The names, each after its inputs."""
@@ -41,6 +52,14 @@ class Graph:
             if isinstance(node, View | Topic | Files):
                 yield node
 
+    def has_work(self) -> bool:
+        """Whether there is anything for an engine to do: something to compute, or a table to keep.
+
+        >>> Graph.of([Table("users", "shop.users", ("id",), "id long")]).has_work()
+        True
+        """
+        return any(not isinstance(node, Stream) for node in self.nodes.values())
+
     def readers(self, name: str) -> list[str]:
         """Who reads this node."""
         return [node.name for node in self.nodes.values() if name in node.inputs]
@@ -50,6 +69,14 @@ class Graph:
         if not isinstance(node, Stream | Table):
             return []
         return [name for name, source in self.sources.items() if source.feeds(node.topic)]
+
+    def followed(self, sink: SinkDeclaration) -> list[str]:
+        """The nodes whose topic a sink follows."""
+        return [
+            node.name
+            for node in self.nodes.values()
+            if isinstance(node, Stream | Table | Topic) and node.topic == sink.topic
+        ]
 
     def edges(self) -> Iterator[tuple[str, str]]:
         """Pairs (input, reader)."""

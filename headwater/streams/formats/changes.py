@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from headwater.streams.formats.debezium_values import (
-    PLAIN_DECIMALS,
+    UNENCODED,
     UNITS_BY_CONNECTOR,
     Meaning,
     converter,
@@ -175,8 +175,12 @@ class ChangeReader:
             said = (
                 self._timestamps if isinstance(self._timestamps, str | None) else self._timestamps.get(name)
             )
-            decimals = "string" if connector in PLAIN_DECIMALS else self._decimals
-            known[name] = Meaning(unit=said or UNITS_BY_CONNECTOR.get(connector or ""), decimals=decimals)
+            known[name] = Meaning(
+                unit=said or UNITS_BY_CONNECTOR.get(connector or ""),
+                is_usual=said is None,
+                decimals=self._decimals,
+                encoded=connector not in UNENCODED,
+            )
         return known[name]
 
 

@@ -2,9 +2,10 @@
 
 Debezium writes what JSON has no word for as numbers and bytes: a date is a number of days, a timestamp one of
 milli-, micro- or nanoseconds, a decimal the base64 of its digits as one big-endian integer. Which of them it is
-stands in the schema beside the payload. Without the schema the declared type says it, but for two things: the
-unit of a timestamp, for which the connector's most common type stands unless the format says another, and the
-scale of a decimal, which has to be declared as it is in the database.
+stands in the schema beside the payload. Without the schema the declared type says it, but for two things. The
+scale of a decimal has to be declared as it is in the database. The unit of a timestamp is the one that the
+connector has for a timestamp without a precision, unless the format says another; a number that looks like another
+unit is refused rather than guessed at.
 """
 
 import base64
@@ -26,7 +27,7 @@ UNITS_BY_CONNECTOR = {
     "oracle": "micros",
     "sqlite": "seconds",
 }
-PLAIN_DECIMALS = ("sqlite",)  # connectors that write a decimal as SQLite holds it: a number or a text
+UNENCODED = ("sqlite",)  # connectors whose dates and decimals are what the database holds: a number or a text
 _UNITS_BY_NAME = {
     "io.debezium.time.Timestamp": "millis",
     "io.debezium.time.MicroTimestamp": "micros",
@@ -35,6 +36,14 @@ _UNITS_BY_NAME = {
 }
 _PER_UNIT = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}  # microseconds; nanoseconds are divided
 UNITS = (*_PER_UNIT, "nanos")
+# Between these a number is taken for the connector's usual unit: for seconds, milliseconds and so on from 1970 that
+# is the years up to 5138, and from microseconds on not those within three years of 1970, which may be milliseconds.
+_USUAL = {
+    "seconds": (0, 10**11),
+    "millis": (0, 10**14),
+    "micros": (10**14, 10**18),
+    "nanos": (10**17, 10**19),
+}
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _FIRST = datetime(1970, 1, 1)
@@ -52,7 +61,9 @@ class Meaning:
     scale: int | None = None
     is_text: bool = False  # the schema says that values are texts as they are
     unit: str | None = None  # of timestamps, when the record brings no schema
+    is_usual: bool = False  # the unit is the connector's usual one, and nobody has said so
     decimals: str = "precise"
+    encoded: bool = True  # as Debezium does it
 
     @classmethod
     def of_field(cls, field: Mapping[str, Any]) -> "Meaning":
@@ -107,7 +118,7 @@ def converter(kind: str) -> Converter | None:
 
 
 def _as_date(value: Any, meaning: Meaning) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or not meaning.encoded:
         return value  # a text is a date as it stands, whatever else is for the schema to refuse
     try:
         return date.fromordinal(_FIRST_DAY + value).isoformat()
@@ -131,9 +142,12 @@ def _as_local_timestamp(value: Any, meaning: Meaning) -> Any:
 
 def _moment(value: float, meaning: Meaning) -> str:
     unit = _UNITS_BY_NAME.get(meaning.name or "") or meaning.unit
+    if unit is not None and meaning.is_usual and value != 0:
+        least, most = _USUAL[unit]
+        unit = unit if least <= abs(value) < most else None
     if unit is None:
         raise ValueError(
-            f"nothing says whether {value} counts milliseconds or microseconds: "
+            f"nothing says for certain whether {value} counts milliseconds or microseconds; "
             "say it with format=hw.debezium(timestamps=...)"
         )
     micros = int(value) // 1000 if unit == "nanos" else round(value * _PER_UNIT[unit])
@@ -150,7 +164,9 @@ def _as_decimal(value: Any, meaning: Meaning, precision: int, scale: int) -> Any
         number = _unscaled(value["value"], value["scale"])
     elif not isinstance(value, str):
         return value
-    elif meaning.is_text or (meaning.name != _DECIMAL and meaning.decimals == "string"):
+    elif (
+        meaning.is_text or not meaning.encoded or (meaning.name != _DECIMAL and meaning.decimals == "string")
+    ):
         try:
             number = Decimal(value)
         except InvalidOperation:
