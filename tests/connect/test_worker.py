@@ -216,7 +216,7 @@ def test_signals_are_taken_once(connection: Connection, topic: str) -> None:
     send_signal(connection, topic, Signal("resume"))
     again = Counting(topic, topic, end=20)
     with running(Worker(connection, again)):
-        until(lambda: len(again.signals) == 1 and again.acknowledged[-1] == 20)
+        until(lambda: len(again.signals) == 1 and again.acknowledged[-1:] == [20])
     assert source.signals == [Signal("snapshot", ("users",), "id > 3")]
     assert again.signals == [Signal("resume")]
 

@@ -60,5 +60,9 @@ def serve_metrics(engine: "Engine", port: int) -> int:
     """Serves the metrics on loopback; gives the port, which the system chooses when it is 0."""
     registry = CollectorRegistry()
     registry.register(StatusCollector(engine))
+    if engine.app.connectors:
+        from headwater.connect.metrics import SourceCollector
+
+        registry.register(SourceCollector(engine.settings.data))
     server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
     return int(server.server_port)
