@@ -23,7 +23,7 @@ SCHEMES: Mapping[str, Database] = {
 CHUNK_ROWS = 10_000
 DATA = Path(".headwater")
 
-_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
+UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CdcOptions:
             raise self._wrong(f"{scheme or self.url!r} names no database that can be captured", _KNOWN)
         if not self.logical_name:
             raise self._wrong("the URL names no database", "End it with /DATABASE, or say name=...")
-        if len(self.logical_name) > 200 or _UNFIT.search(self.logical_name):
+        if len(self.logical_name) > 200 or UNFIT.search(self.logical_name):
             cause = f"the name {self.logical_name!r} cannot stand in front of topics"
             raise self._wrong(cause, "Give it another with name=...: letters, digits, '.', '_' and '-'.")
         if self.tables is not None and (not self.tables or not all(self.tables)):
@@ -83,7 +83,7 @@ class CdcOptions:
     @property
     def logical_name(self) -> str:
         """Debezium's logical name: in front of the topics, and the identity of the source."""
-        return self.name or _UNFIT.sub("_", self.path_name)
+        return self.name or UNFIT.sub("_", self.path_name)
 
     @property
     def shown_url(self) -> str:
@@ -96,7 +96,7 @@ class CdcOptions:
 
     def topic(self, *parts: str) -> str:
         """The topic of a table: its name behind the logical one, with what Kafka does not allow replaced."""
-        return _UNFIT.sub("_", ".".join((self.logical_name, *parts)))
+        return UNFIT.sub("_", ".".join((self.logical_name, *parts)))
 
     def setting(self, key: str, default: Any = None) -> Any:
         """One of the settings that this kind of database alone knows."""

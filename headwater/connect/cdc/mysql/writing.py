@@ -11,7 +11,7 @@ from headwater.connect.cdc.mysql import changes
 from headwater.connect.cdc.mysql.changes import Captured, Naming
 from headwater.connect.cdc.mysql.schema import Table
 from headwater.connect.cdc.mysql.values import quoted
-from headwater.connect.cdc.postgres.outbox import event as outbox_event
+from headwater.connect.cdc.outbox import event as outbox_event
 from headwater.connect.source import Record
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.connect.cdc.postgres.outbox import event
+from headwater.connect.cdc.outbox import event
 from headwater.connect.cdc.postgres.pgoutput import UNCHANGED, Values
 from headwater.connect.cdc.postgres.plan import Plan
 from headwater.connect.cdc.postgres.questions import Generator, values_now

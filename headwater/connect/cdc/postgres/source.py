@@ -7,7 +7,7 @@ from typing import Any
 from headwater.client.connection import Connection
 from headwater.connect.cdc.livekeys import LogKeys, TopicKeys
 from headwater.connect.cdc.options import CdcOptions
-from headwater.connect.cdc.postgres.outbox import PREFIX
+from headwater.connect.cdc.outbox import PREFIX
 from headwater.connect.cdc.postgres.run import Run
 from headwater.connect.source import Position, Signal, Source, SourceStatus, Step, TopicNeeds
 

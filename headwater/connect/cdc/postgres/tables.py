@@ -11,9 +11,9 @@ import orjson
 import psycopg
 
 from headwater.connect.cdc.options import CdcOptions
+from headwater.connect.cdc.outbox import check_columns
 from headwater.connect.cdc.postgres.catalog import TableInfo, address, all_tables, named_tables
 from headwater.connect.cdc.postgres.forms import Form, described, must_read_again, schema_event
-from headwater.connect.cdc.postgres.outbox import check_columns
 from headwater.connect.cdc.postgres.pgoutput import Relation
 from headwater.connect.cdc.postgres.plan import (
     Field,

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from headwater import __version__
+from headwater.connect.cdc import outbox
 from headwater.connect.cdc.envelope import NULL, deleted, envelope
 from headwater.connect.cdc.options import CdcOptions
-from headwater.connect.cdc.postgres import outbox
 from headwater.connect.cdc.sqlite.schema import Table
 from headwater.connect.cdc.sqlite.values import json_object
 from headwater.connect.source import Record

@@ -6,7 +6,7 @@ from dataclasses import replace
 from headwater.client.connection import Connection
 from headwater.connect.cdc.livekeys import LogKeys, TopicKeys
 from headwater.connect.cdc.options import CdcOptions
-from headwater.connect.cdc.postgres.outbox import PREFIX
+from headwater.connect.cdc.outbox import PREFIX
 from headwater.connect.cdc.sqlite.database import Database, file_of
 from headwater.connect.cdc.sqlite.run import Run
 from headwater.connect.source import Position, Signal, Source, SourceStatus, Step, TopicNeeds

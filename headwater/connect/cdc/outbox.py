@@ -7,7 +7,7 @@ header `type`, where there is one. Only inserts count: rows are usually deleted 
 
 from collections.abc import Mapping
 
-from headwater.connect.cdc.options import _UNFIT
+from headwater.connect.cdc.options import UNFIT
 from headwater.connect.source import Record
 from headwater.errors import CaptureImpossible
 
@@ -32,5 +32,5 @@ def event(row: Mapping[str, bytes | None]) -> Record:
     headers: list[tuple[str, bytes | None]] = [("id", row["id"])]
     if row.get("type") is not None:
         headers.append(("type", row["type"]))
-    topic = PREFIX + _UNFIT.sub("_", (row["aggregatetype"] or b"").decode("utf-8", "replace"))
+    topic = PREFIX + UNFIT.sub("_", (row["aggregatetype"] or b"").decode("utf-8", "replace"))
     return Record(topic, row["aggregateid"], row["payload"], headers)
