@@ -1,6 +1,6 @@
-"""All tests, in three runs at once: one that keeps Spark busy, and two that mostly wait for clients and processes.
+"""All tests, in four runs at once: one that keeps Spark busy, and three that mostly wait for clients and processes.
 
-``python -m tests.support.together [pytest's arguments]``. Two cores are enough for the three: together they need less
+``python -m tests.support.together [pytest's arguments]``. Two cores are enough for the four: together they need less
 of them than one after the other would take time. What the runs in the background print comes at the end.
 """
 
@@ -14,20 +14,26 @@ REPOSITORY = Path(__file__).parents[2]
 
 SPARK = ("headwater/streams", "tests/examples", "tests/faults/streams", "tests/streams")
 CLIENTS = ("tests/cli", "tests/clients")
+CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect")
 
 
 def commands(arguments: Sequence[str]) -> list[list[str]]:
     """The runs. Whatever is not named above belongs to the first."""
-    pytest = [sys.executable, "-m", "pytest", *arguments]
+    pytest = [sys.executable, "-m", "pytest", "--durations=20", *arguments]  # all have to fit into 15 minutes
     alone = ["-p", "no:cacheprovider"]  # runs beside each other must not write one cache
     apart = [f"--ignore={path}" for path in SPARK]
-    rest = [f"--ignore={path}" for path in CLIENTS]
-    return [[*pytest, *apart, *rest], [*pytest, *alone, *SPARK], [*pytest, *alone, *CLIENTS, *apart]]
+    rest = [f"--ignore={path}" for path in (*CLIENTS, *CONNECT)]
+    return [
+        [*pytest, *apart, *rest],
+        [*pytest, *alone, *SPARK],
+        [*pytest, *alone, *CLIENTS, *apart],
+        [*pytest, *alone, *CONNECT],
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs all; fails when one of them does."""
-    missing = [path for path in (*SPARK, *CLIENTS) if not (REPOSITORY / path).exists()]
+    missing = [path for path in (*SPARK, *CLIENTS, *CONNECT) if not (REPOSITORY / path).exists()]
     assert not missing, f"not there any more: {missing}"
     first, *others = commands(arguments)
     started = []
