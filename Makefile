@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance faults faults-streams scale fuzz bench-log bench-streams bench-many demo clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-cdc demo clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -63,12 +63,19 @@ conformance: test-dependencies ## All of what Apache Kafka was seen to answer, a
 	HEADWATER_TEST_SERVERS=both HEADWATER_EXAMPLES=$${HEADWATER_EXAMPLES:-50} $(BIN)/python -m pytest --timeout 3600 \
 		tests/broker/test_conformance.py tests/broker/test_transactions.py
 
+conformance-cdc: test-dependencies ## Capture beside the real Debezium, and whether what was recorded of it still holds
+	HEADWATER_DEBEZIUM=run $(BIN)/python -m pytest tests/connect/debezium --timeout 600
+
 faults: test-dependencies ## 200 kills of a broker under load (HEADWATER_KILLS)
 	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --ignore tests/faults/streams \
 		--timeout 7200 -s
 
 faults-streams: test-dependencies ## 50 kills each of driver, Java, workers, broker and PostgreSQL under a pipeline
 	HEADWATER_KILLS=$${HEADWATER_KILLS:-50} $(BIN)/python -m pytest tests/faults/streams -s
+
+faults-connect: test-dependencies ## 100 kills of connector, broker and database under capture, and snapshots of a million rows
+	HEADWATER_KILLS=$${HEADWATER_KILLS:-60} HEADWATER_ROWS=$${HEADWATER_ROWS:-1000000} $(BIN)/python -m pytest \
+		tests/faults/connect --timeout 7200 -s
 
 scale: test-dependencies ## The examples on Apache Kafka, a Spark cluster and PostgreSQL, with kills in the middle
 	HEADWATER_SCALE=1 $(BIN)/python -m pytest tests/scale -s
@@ -84,6 +91,9 @@ bench-streams: test-dependencies ## Streams beside Flink, Quix Streams, Bytewax 
 
 bench-many: test-dependencies ## What ten views over four streams cost, and where the time of a million events goes
 	$(BIN)/python -m benchmarks.streams_many --write docs/benchmarks.md $(BENCH)
+
+bench-cdc: test-dependencies ## Capture beside Debezium, PostgreSQL and MariaDB (BENCH=--quick: shorter)
+	$(BIN)/python -m benchmarks.cdc --write docs/benchmarks.md $(BENCH)
 
 demo: setup ## A short tour of the log
 	$(BIN)/python examples/log_tour.py

@@ -35,11 +35,11 @@ class PostgresDatabase:
 
     kind = "postgres"
 
-    def __init__(self, server: Postgres) -> None:
+    def __init__(self, server: Postgres, name: str = NAME) -> None:
         self.port = server.port
-        self.url = f"postgresql://{USER}@{HOST}:{server.port}/{NAME}"
+        self.url = f"postgresql://{USER}@{HOST}:{server.port}/{name}"
         with psycopg.connect(server.url(), autocommit=True) as connection:
-            connection.execute(sql.SQL("create database {}").format(sql.Identifier(NAME)))
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
 
     def run(self, transaction: Sequence[str]) -> None:
         with psycopg.connect(self.url) as connection:
@@ -63,15 +63,17 @@ class MariaDatabase:
 
     kind = "mariadb"
 
-    def __init__(self, server: MariaDB) -> None:
+    def __init__(self, server: MariaDB, name: str = NAME) -> None:
         self.port = server.port
-        self.url = server.url(NAME)
-        self._server = server
-        server.run(f"create database if not exists {NAME}", database=None)
-        server.run(f"alter database {NAME} character set utf8mb4")
+        self.url = server.url(name)
+        self._server, self._name = server, name
+        server.run(f"create database if not exists {name}", database=None)
+        server.run(f"alter database {name} character set utf8mb4", database=name)
 
     def run(self, transaction: Sequence[str]) -> None:
-        with contextlib.closing(self._server.connect(NAME, autocommit=False, sql_mode="")) as connection:
+        with contextlib.closing(
+            self._server.connect(self._name, autocommit=False, sql_mode="")
+        ) as connection:
             with connection.cursor() as cursor:
                 for statement in transaction:
                     cursor.execute(statement)

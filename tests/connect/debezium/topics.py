@@ -89,7 +89,7 @@ def wait_for(
     while True:
         found = read(bootstrap, wanted)
         if done(found):
-            return found
+            return read(bootstrap, wanted)  # topics may have been made between listing them and reading
         check()
         if time.monotonic() > deadline:
             counts = {topic: len(events) for topic, events in found.items()}
