@@ -11,6 +11,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from headwater.connect.cdc.factory import cdc as cdc
+    from headwater.connect.sinks.factory import parquet as parquet
+    from headwater.connect.sinks.factory import redis as redis
+    from headwater.connect.sinks.factory import search as search
     from headwater.streams import testing as testing
     from headwater.streams.app import App as App
     from headwater.streams.declarations import LOG_TIME as LOG_TIME
@@ -38,7 +41,10 @@ _HOMES = {
     "debezium": "streams.formats.debezium",
     "hopping": "streams.windows",
     "join": "streams.joins",
+    "parquet": "connect.sinks.factory",
     "protobuf": "streams.formats.protobuf",
+    "redis": "connect.sinks.factory",
+    "search": "connect.sinks.factory",
     "session": "streams.windows",
     "sliding": "streams.sliding",
     "testing": "streams",

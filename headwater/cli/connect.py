@@ -1,4 +1,4 @@
-"""`headwater connect`: run the sources of an application, watch them, and ask things of them."""
+"""`headwater connect`: run the sources and sinks of an application, watch them, and ask things of them."""
 
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ def register(parent: typer.Typer) -> None:
 
 @app.callback()
 def connect() -> None:
-    """Run the sources of an application: `headwater connect app.py`; watch them, and ask things of them."""
+    """Run the sources and sinks of an application: `headwater connect app.py`; watch them, and ask things of them."""
 
 
 @app.command("run")
@@ -42,10 +42,10 @@ def run(
     metrics_port: Metrics = None,
     seconds: Seconds = None,
 ) -> None:
-    """Bring what happens outside into the log, until it is interrupted.
+    """Bring what happens outside into the log, and what is in the log to what follows it, until it is interrupted.
 
-    Each source writes its records and its position in one transaction: it may be stopped or killed at any moment, and
-    goes on where it was. Of several sources each gets a process of its own.
+    Each source and each sink keeps its position with what it writes: it may be stopped or killed at any moment, and
+    goes on where it was. Of several each gets a process of its own.
 
     \b
     Examples:
@@ -62,58 +62,84 @@ def run(
 def status(
     application: Annotated[
         str | None,
-        typer.Argument(metavar="[APP.PY]", help="The application; else all sources in the data directory."),
+        typer.Argument(metavar="[APP.PY]", help="The application; else all in the data directory."),
     ] = None,
     data: Data = None,
     json: options.Json = False,
 ) -> None:
-    """Show where each source is: position, lag, rate, and how far its snapshots are.
+    """Show where each source and each sink is: position, lag, rate, and how far snapshots are.
 
-    It reads what running sources write into the data directory twice a second.
+    It reads what they write, while they run, into the data directory twice a second.
 
     \b
     Examples:
       headwater connect status shop.py
       headwater connect status --data /var/lib/shop --json
     """
-    from headwater.connect.status import read_statuses
+    from headwater.connect.status import read_sink_statuses, read_statuses
     from headwater.errors import BadInput
 
     settings = stream_settings(application, data)
-    documents = read_statuses(settings.data)
+    documents, sinks = read_statuses(settings.data), read_sink_statuses(settings.data)
     if application is not None:
         from headwater.streams.loading import load_app
 
-        names = {source.name for source in load_app(application).sources}
+        names = {connector.name for connector in load_app(application).connectors}
         documents = [document for document in documents if document["name"] in names]
-    if not documents:
-        cause = f"no source has run with the data in {settings.data}"
+        sinks = [document for document in sinks if document["name"] in names]
+    if not documents and not sinks:
+        cause = f"no source and no sink has run with the data in {settings.data}"
         step = "Start it with `headwater connect APP.PY` or `headwater up`, or name its --data."
         raise BadInput("show the status of", application or str(settings.data), cause, step)
     if json:
-        for document in documents:
+        for document in [*documents, *sinks]:
             print_json(document)
         return
-    print_table(COLUMNS, [_cells(document) for document in documents], kind="source")
-    _show_snapshots(documents)
-    for document in documents:
+    if documents:
+        print_table(COLUMNS, [_cells(document) for document in documents], kind="source")
+        _show_snapshots(documents)
+    if sinks:
+        print_table(SINK_COLUMNS, [_sink_cells(document) for document in sinks], kind="sink")
+    for document in [*documents, *sinks]:
         if document["error"]:
             note(f"{document['name']}: {document['error']}")
-        for remark in document["source"]["notes"]:
+        for remark in document.get("notes") or document.get("source", {}).get("notes", ()):
             note(f"{document['name']}: {remark}")
 
 
 COLUMNS = ("source", "state", "position", "records", "rate", "lag s", "lag bytes", "restarts")
 
 
+SINK_COLUMNS = ("sink", "state", "topic", "offset", "records", "rate", "lag", "lag s", "dead", "restarts")
+
+
+def _state(document: dict[str, Any]) -> str:
+    over = document["state"] in ("failed", "stopped")
+    return str(document["state"]) if document["running"] or over else "gone"
+
+
+def _sink_cells(document: dict[str, Any]) -> tuple[Any, ...]:
+    lag = document["lag_seconds"]
+    return (
+        document["name"],
+        _state(document),
+        document["topic"],
+        document["position"] or None,
+        document["counts"]["records"],
+        round(document["rate"]),
+        document["lag_records"],
+        None if lag is None else round(lag, 3),
+        document["counts"]["dead"],
+        document["restarts"],
+    )
+
+
 def _cells(document: dict[str, Any]) -> tuple[Any, ...]:
     source = document["source"]
-    over = document["state"] in ("failed", "stopped")
-    state = document["state"] if document["running"] or over else "gone"
     lag = source["lag_seconds"]
     return (
         document["name"],
-        state,
+        _state(document),
         source["position"] or None,
         document["records"],
         round(document["rate"]),
@@ -229,15 +255,19 @@ def remove(
       headwater connect remove shop.py --source shop --yes
     """
     from headwater.cli.sources import chosen
+    from headwater.connect.cdc.factory import Capture
     from headwater.streams.loading import load_app
 
-    sources = chosen(load_app(application), only)
+    sources = [source for source in chosen(load_app(application), only) if isinstance(source, Capture)]
+    if not sources:
+        from headwater.errors import BadInput
+
+        cause = "nothing of it captures a database"
+        raise BadInput("remove", only or application, cause, "Name a source that does.")
     names = ", ".join(source.name for source in sources)
     options.confirm(f"Remove the capture of {names}? Changes from now on are not seen.", yes)
-    from headwater.connect.cdc.factory import Capture
     from headwater.connect.cdc.removal import remove_capture
 
     for source in sources:
-        if isinstance(source, Capture):
-            there = remove_capture(source.options)
-            say(f"removed {source.name}" if there else f"{source.name}: nothing was there")
+        there = remove_capture(source.options)
+        say(f"removed {source.name}" if there else f"{source.name}: nothing was there")

@@ -45,5 +45,8 @@ def graph(
         for node in checked.nodes.values():
             inputs = [*checked.feeding(node), *node.inputs]
             print_json({"name": node.name, "kind": node.kind, "inputs": inputs, "detail": detail(node)})
+        for sink in checked.sinks.values():
+            topic, place = sink.topic, sink.describe()
+            print_json({"name": sink.name, "kind": "sink", "inputs": [topic], "detail": place})
     else:
         say(as_text(app.name, checked))

@@ -1,4 +1,4 @@
-"""Running an application's sources: one in this process, several in a process each."""
+"""Running an application's sources and sinks: one in this process, several in a process each."""
 
 import logging
 import os
@@ -17,11 +17,12 @@ from headwater.cli.output import complain
 
 if TYPE_CHECKING:
     from headwater.connect.declaration import SourceDeclaration
+    from headwater.connect.sinks.declaration import SinkDeclaration
     from headwater.streams.app import App
     from headwater.streams.settings import StreamSettings
 
 Only = Annotated[
-    str | None, typer.Option("--source", metavar="NAME", help="Only this source of the application.")
+    str | None, typer.Option("--source", metavar="NAME", help="Only this source or sink of the application.")
 ]
 Metrics = Annotated[
     int | None,
@@ -37,15 +38,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 EXPLAINED = 1  # the exit code of what does not pass by itself
 
 
-def chosen(app: "App", only: str | None) -> list["SourceDeclaration"]:
-    """The sources asked for."""
+def chosen(app: "App", only: str | None) -> "list[SourceDeclaration | SinkDeclaration]":
+    """The sources and sinks asked for."""
     from headwater.client.faults import did_you_mean
     from headwater.errors import BadInput
 
-    sources = list(app.sources)
+    sources = app.connectors
     if not sources:
-        step = "Declare one: app.source(hw.cdc(...))."
-        raise BadInput("run the sources of", app.name, "the application has none", step)
+        step = "Declare one: app.source(hw.cdc(...)), or app.sink(hw.redis(...))."
+        raise BadInput("run the sources and sinks of", app.name, "the application has none", step)
     if only is None:
         return sources
     named = [source for source in sources if source.name == only]
@@ -89,7 +90,7 @@ def run_sources(
         _run_each(application, [source.name for source in sources], settings, properties, stopping)
         return
     ready = threading.Event()
-    name = sources[0].name
+    name = f"{getattr(sources[0], 'kind', 'source')} {sources[0].name}"
     threading.Thread(target=_say_ready, args=(ready, name, settings.bootstrap), daemon=True).start()
     connection = Connection(settings.bootstrap, settings.properties)
     run_source(app.name, sources[0], connection, settings.data, stopping, ready)
@@ -97,7 +98,7 @@ def run_sources(
 
 def _say_ready(ready: threading.Event, name: str, bootstrap: str) -> None:
     ready.wait()
-    print(f"headwater source {name} ready on {bootstrap}", flush=True)
+    print(f"headwater {name} ready on {bootstrap}", flush=True)
 
 
 def _follow_leash(stopping: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of running sources, from their status files."""
+"""Prometheus metrics of running sources and sinks, from their status files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headwater.connect.status import read_statuses, share_read
+from headwater.connect.status import read_sink_statuses, read_statuses, share_read
 
 _COUNTERS = {
     "records": "Records written to the log.",
@@ -22,10 +22,25 @@ _GAUGES = {
     "lag_seconds": "From a change to the log, as far as the source knows.",
     "lag_bytes": "Bytes of the database's own log that are yet to be read.",
 }
+_SINK_COUNTERS = {
+    "records": "Records read from the topic.",
+    "bytes": "Bytes of their values.",
+    "written": "Rows written outside.",
+    "deleted": "Rows deleted outside.",
+    "dead": "Records set aside because they cannot be used.",
+    "commits": "Commits outside.",
+    "restarts": "Starts after a failure.",
+}
+_SINK_GAUGES = {
+    "rate": "Records read a second.",
+    "commit_seconds": "What the last commit took.",
+    "lag_records": "Offsets between the sink and the end of its topic.",
+    "lag_seconds": "The age of the last record taken, while there are more.",
+}
 
 
 class SourceCollector(Collector):
-    """Reads the status of each source when Prometheus asks."""
+    """Reads the status of each source and each sink when Prometheus asks."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -59,6 +74,24 @@ class SourceCollector(Collector):
                     read.add_metric([*_labels(document), progress["table"]], share)
         yield up
         yield read
+        yield from _sinks(self._data)
+
+
+def _sinks(data: Path) -> Iterator[Metric]:
+    documents = [each for each in read_sink_statuses(data) if each["running"]]
+    labels = ["application", "sink", "topic"]
+    for kind, metrics in ((CounterMetricFamily, _SINK_COUNTERS), (GaugeMetricFamily, _SINK_GAUGES)):
+        for name, text in metrics.items():
+            family = kind(f"headwater_sink_{name}", text, labels=labels)
+            for document in documents:
+                value = document.get(name, document["counts"].get(name))
+                if value is not None:
+                    family.add_metric([*_labels(document), document["topic"]], value)
+            yield family
+    up = GaugeMetricFamily("headwater_sink_up", "Whether the sink is at work.", labels=labels)
+    for document in documents:
+        up.add_metric([*_labels(document), document["topic"]], float(document["state"] == "running"))
+    yield up
 
 
 def _labels(document: dict[str, Any]) -> list[str]:

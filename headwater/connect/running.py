@@ -1,4 +1,4 @@
-"""Running a source in this process: its worker in a thread, its status in a file."""
+"""Running a source or a sink in this process: its worker in a thread, its status in a file."""
 
 import threading
 import time
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from headwater.client.connection import Connection
 from headwater.connect.declaration import SourceDeclaration
+from headwater.connect.sinks.declaration import SinkDeclaration
+from headwater.connect.sinks.worker import SinkWorker, SinkWorkerStatus
 from headwater.connect.status import SourceStatusFile
 from headwater.connect.worker import Worker, WorkerStatus
 
@@ -16,14 +18,19 @@ RATE_SECONDS = 10.0
 
 def run_source(
     application: str,
-    declaration: SourceDeclaration,
+    declaration: SourceDeclaration | SinkDeclaration,
     connection: Connection,
     data: Path,
     stopping: threading.Event,
     on_status: "threading.Event | None" = None,
 ) -> None:
     """Runs it until `stopping` is set; raises what stopped it before. `on_status` is set once it is at work."""
-    worker = Worker(connection, declaration.make(data))
+    worker: Worker | SinkWorker
+    if isinstance(declaration, SinkDeclaration):
+        before = SourceStatusFile(data, declaration.name).read() or {}
+        worker = SinkWorker(connection, declaration.make(data), before.get("at"))
+    else:
+        worker = Worker(connection, declaration.make(data))
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -53,7 +60,7 @@ class Rate:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def after(self, status: WorkerStatus) -> float:
+    def after(self, status: WorkerStatus | SinkWorkerStatus) -> float:
         """The rate, now that so many are written."""
         now = time.monotonic()
         self._seen.append((now, status.records))

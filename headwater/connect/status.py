@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from headwater.connect.sinks.worker import SinkWorkerStatus
 from headwater.connect.worker import WorkerStatus
 
 
@@ -18,7 +19,7 @@ class SourceStatusFile:
     def __init__(self, data: Path, source: str) -> None:
         self.path = data / "connect" / f"{source}.json"
 
-    def write(self, application: str, status: WorkerStatus, rate: float) -> None:
+    def write(self, application: str, status: WorkerStatus | SinkWorkerStatus, rate: float) -> None:
         """Replaces the file in one step."""
         document = {
             "application": application,
@@ -45,8 +46,17 @@ class SourceStatusFile:
 
 def read_statuses(data: Path) -> list[dict[str, Any]]:
     """Of all sources that have run with this data directory, by name."""
+    return [document for document in _read_all(data) if document.get("kind") != "sink"]
+
+
+def read_sink_statuses(data: Path) -> list[dict[str, Any]]:
+    """Of all sinks that have run with this data directory, by name."""
+    return [document for document in _read_all(data) if document.get("kind") == "sink"]
+
+
+def _read_all(data: Path) -> list[dict[str, Any]]:
     files = sorted((data / "connect").glob("*.json"))
-    found = [SourceStatusFile(data, path.stem).read() for path in files]
+    found = [SourceStatusFile(data, path.name.removesuffix(".json")).read() for path in files]
     return [document for document in found if document is not None]
 
 

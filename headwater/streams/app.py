@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from headwater.connect.declaration import SourceDeclaration
+from headwater.connect.sinks.declaration import SinkDeclaration
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import (
     Emit,
@@ -59,6 +60,7 @@ class App:
         self.name, self.share = name, share
         self._nodes: dict[str, Node] = {}
         self._sources: dict[str, SourceDeclaration] = {}
+        self._sinks: dict[str, SinkDeclaration] = {}
 
     def stream(
         self,
@@ -162,15 +164,37 @@ class App:
                 "it is none",
                 "Give what hw.cdc(...) returns.",
             )
-        if declaration.name in self._sources:
-            raise ApplicationInvalid(
-                "declare",
-                f"the source {declaration.describe()}",
-                f"the application has a source named {declaration.name!r} already",
-                "Give one of them another name with name=...",
-            )
+        self._require_new(declaration.name, f"the source {declaration.describe()}")
         self._sources[declaration.name] = declaration
         return declaration
+
+    def sink(self, declaration: SinkDeclaration) -> SinkDeclaration:
+        """Declares what follows a topic outside: ``hw.redis``, ``hw.search`` and ``hw.parquet`` give one.
+
+        >>> from headwater.connect.sinks.factory import redis
+        >>> App("shop").sink(redis("redis://localhost", topic="shop.users", key="user:{id}")).name
+        'shop.users.redis'
+        """
+        if not isinstance(declaration, SinkDeclaration):
+            raise ApplicationInvalid(
+                "declare",
+                f"the sink {declaration!r}",
+                "it is none",
+                "Give what hw.redis(...), hw.search(...) or hw.parquet(...) returns.",
+            )
+        self._require_new(declaration.name, f"the sink {declaration.describe()}")
+        self._sinks[declaration.name] = declaration
+        return declaration
+
+    def _require_new(self, name: str, subject: str) -> None:
+        """Sources and sinks share a space of names: by these they are run and watched."""
+        if name in self._sources or name in self._sinks:
+            raise ApplicationInvalid(
+                "declare",
+                subject,
+                f"the application has a {'source' if name in self._sources else 'sink'} named {name!r} already",
+                "Give one of them another name with name=...",
+            )
 
     def view(
         self,
@@ -261,7 +285,7 @@ class App:
 
     def graph(self) -> Graph:
         """Who reads whom; refuses an application that cannot run."""
-        return Graph.of(self._nodes.values(), self._sources.values())
+        return Graph.of(self._nodes.values(), self._sources.values(), self._sinks.values())
 
     @property
     def nodes(self) -> Iterable[Node]:
@@ -272,6 +296,16 @@ class App:
     def sources(self) -> Iterable[SourceDeclaration]:
         """What fills topics from outside, in the order in which it was declared."""
         return self._sources.values()
+
+    @property
+    def sinks(self) -> Iterable[SinkDeclaration]:
+        """What follows topics outside, in the order in which it was declared."""
+        return self._sinks.values()
+
+    @property
+    def connectors(self) -> list[SourceDeclaration | SinkDeclaration]:
+        """Sources and sinks: what `headwater connect` runs."""
+        return [*self._sources.values(), *self._sinks.values()]
 
     def _add(self, node: _N, subject: str) -> _N:
         if node.name in self._nodes:

@@ -14,6 +14,7 @@ _COLOURS = {
     "view": "#2f855a",
     "topic": "#b7791f",
     "files": "#4a5568",
+    "sink": "#97266d",
 }
 
 
@@ -44,13 +45,16 @@ def as_text(name: str, graph: Graph) -> str:
     shop
       stream  clicks    topic clicks
     """
-    width = max((len(each) for each in [*graph.nodes, *graph.sources]), default=0) + 2
+    names = [*graph.nodes, *graph.sources, *graph.sinks]
+    width = max((len(each) for each in names), default=0) + 2
     lines = [name]
     lines += [f"  {'source':<6}  {each.name:<{width}}  {each.describe()}" for each in graph.sources.values()]
     for node in graph.nodes.values():
         inputs = [*graph.feeding(node), *node.inputs]
         reads = f"   <- {', '.join(inputs)}" if inputs else ""
         lines.append(f"  {node.kind:<6}  {node.name:<{width}}  {detail(node)}{reads}")
+    for sink in graph.sinks.values():
+        lines.append(f"  {'sink':<6}  {sink.name:<{width}}  {sink.describe()}   <- topic {sink.topic}")
     return "\n".join(lines)
 
 
@@ -74,6 +78,8 @@ def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> s
         columns[0] = [_box(source) for source in graph.sources]
     for name_of_node, layer in layers(graph).items():
         columns.setdefault(layer + bool(graph.sources), []).append(name_of_node)
+    if graph.sinks:
+        columns[max(columns, default=-1) + 1] = [_box(sink, "sink") for sink in graph.sinks]
     place = {
         each: (MARGIN + layer * (WIDTH + GAP_X), MARGIN + 28 + row * (HEIGHT + GAP_Y))
         for layer, names in columns.items()
@@ -90,7 +96,12 @@ def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> s
         f"{escape(name)}</text>",
     ]
     feeds = [(_box(source), node.name) for node in graph.nodes.values() for source in graph.feeding(node)]
-    for source, reader in [*feeds, *graph.edges()]:
+    follows = [
+        (followed, _box(sink.name, "sink"))
+        for sink in graph.sinks.values()
+        for followed in graph.followed(sink) or _sources(graph, sink.topic)
+    ]
+    for source, reader in [*feeds, *graph.edges(), *follows]:
         (x1, y1), (x2, y2) = place[source], place[reader]
         begin, end = (x1 + WIDTH, y1 + HEIGHT // 2), (x2 - 2, y2 + HEIGHT // 2)
         middle = (begin[0] + end[0]) // 2
@@ -102,6 +113,10 @@ def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> s
         _drawn(each.name, "source", each.describe(), *place[_box(each.name)])
         for each in graph.sources.values()
     ]
+    parts += [
+        _drawn(each.name, "sink", each.describe(), *place[_box(each.name, "sink")])
+        for each in graph.sinks.values()
+    ]
     for node in graph.nodes.values():
         note = (notes or {}).get(node.name, detail(node))
         parts.append(_drawn(node.name, node.kind, note, *place[node.name]))
@@ -109,9 +124,13 @@ def as_svg(name: str, graph: Graph, notes: Mapping[str, str] | None = None) -> s
     return "\n".join(parts)
 
 
-def _box(source: str) -> str:
-    """The place of a source; no node is called so."""
-    return f"source {source}"
+def _box(name: str, kind: str = "source") -> str:
+    """The place of a source or a sink; no node is called so."""
+    return f"{kind} {name}"
+
+
+def _sources(graph: Graph, topic: str) -> list[str]:
+    return [_box(name) for name, source in graph.sources.items() if source.feeds(topic)]
 
 
 def _drawn(name: str, kind: str, note: str, x: int, y: int) -> str:

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from headwater.client.admin import Admin
 from headwater.client.bare_requests import EARLIEST, Place
 from headwater.client.connection import Connection
 from headwater.client.fetcher import Fetcher
@@ -51,8 +52,10 @@ class SinkWorkerStatus:
 class SinkWorker:
     """One sink and its topic. `run` returns when it is told to stop, and raises what does not pass."""
 
-    def __init__(self, connection: Connection, sink: Sink) -> None:
+    def __init__(self, connection: Connection, sink: Sink, last_seen: float | None = None) -> None:
+        """`last_seen` is when the sink was at work before, in seconds, if that is known."""
         self.connection, self.sink = connection, sink
+        self._last_seen = last_seen
         sink.attach(connection)
         self._state: State = "starting"
         self._error = ""
@@ -122,6 +125,9 @@ class SinkWorker:
         first = fetcher.offsets(places, EARLIEST)
         self._positions = {place: known.get(place, first[place]) for place in places}
         self._ends = fetcher.offsets(places)
+        if known and self._last_seen is not None:
+            self._look_for_lost_deletes(time.time() - self._last_seen)
+        self._last_seen = None
 
     def _follow(self, fetcher: Fetcher | SecuredFetcher, stopping: threading.Event) -> None:
         look = time.monotonic() + LOOK_SECONDS
@@ -165,6 +171,20 @@ class SinkWorker:
             if place not in self._positions:
                 self._positions[place] = fetcher.offsets([place], EARLIEST)[place]
 
+    def _look_for_lost_deletes(self, away: float) -> None:
+        """A compacted topic forgets deletes after a while: who was away for longer may never hear of some."""
+        configs = {each.name: each.value or "" for each in Admin(self.connection).configs(self.sink.topic)}
+        kept = int(configs.get("delete.retention.ms") or 0) / 1000
+        if "compact" in configs.get("cleanup.policy", "") and away > kept:
+            self._remark(
+                f"it was away for {away / 3600:.1f} hours, and {self.sink.topic} keeps deletes for "
+                f"{kept / 3600:.1f}: rows may be left that are deleted"
+            )
+
+    def _remark(self, text: str) -> None:
+        logger.warning("%s: %s", self.sink.name, text)
+        self._notes = (*self._notes[-9:], text)
+
     def _over_gap(self, fetcher: Fetcher | SecuredFetcher, place: Place) -> None:
         """The log does not hold the position: retention was quicker, or it is another topic now."""
         first, last = fetcher.ends([place])[place]
@@ -181,8 +201,7 @@ class SinkWorker:
         if self.sink.on_gap == "fail":
             step = "Say on_gap='continue' on the sink to go on from the earliest record that is left."
             raise RecordsMissed("follow", subject, missed, step)
-        logger.warning("%s: %s", self.sink.name, missed)
-        self._notes = (*self._notes[-9:], missed)
+        self._remark(missed)
         self._positions[place] = first
 
     def _note(self, error: HeadwaterError) -> None:

@@ -1,6 +1,8 @@
 """Redis kept in step with a topic, against a real Redis."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from headwater.client.connection import Connection
 from headwater.connect.sinks.factory import redis as declare
 from headwater.connect.sinks.resp import RedisAddress, RedisConnection, command
 from headwater.connect.sinks.sink import Sink
+from headwater.connect.sinks.worker import SinkWorker
 from headwater.errors import ApplicationInvalid, RecordsMissed, SinkImpossible, TakenOver
 from tests.connect.sinks.following import (
     Pair,
@@ -268,3 +271,18 @@ def test_wrong_declarations_are_refused_at_once(wrong: dict[str, object]) -> Non
     arguments: dict[str, object] = {"url": "redis://h", "topic": "t", **wrong}
     with pytest.raises(ApplicationInvalid):
         declare(str(arguments.pop("url")), **arguments)  # type: ignore[arg-type]
+
+
+def test_one_who_was_away_for_longer_than_deletes_are_kept_says_so(
+    connection: Connection, redis: Redis, topic: str
+) -> None:
+    configs = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
+    Admin(connection).create_topic(topic, 1, configs=configs)
+    follow(connection, redis, topic, [upsert({"id": 1})])
+    for away, said in ((30.0, 0), (90.0, 1)):
+        worker = SinkWorker(connection, sink_of(redis, topic), time.time() - away)
+        stopping = threading.Event()
+        threading.Thread(target=worker.run, args=(stopping,)).start()
+        until(lambda worker=worker: worker.status().state == "running")  # type: ignore[misc]
+        stopping.set()
+        assert len(worker.status().notes) == said
