@@ -26,6 +26,7 @@ def test_the_application_of_the_guide_can_be_planned(spark: SparkSession, tmp_pa
     )
     modes = {pipeline.output.name: pipeline.mode for pipeline in planned.pipelines}
     assert modes == {
+        "users": "append",
         "clicks_by_page": "update",
         "warmest": "update",
         "visits": "append",
@@ -36,5 +37,5 @@ def test_the_application_of_the_guide_can_be_planned(spark: SparkSession, tmp_pa
         "front_page": "update",
         "clicks_by_page_ever": "update",
     }
-    assert [view.output.name for view in planned.recomputed] == ["top_pages"]
+    assert [view.output.name for view in planned.recomputed] == ["users_by_country", "top_pages"]
     assert {"payments", "orders"} <= set(planned.streams)

@@ -122,10 +122,6 @@ def test_a_view_over_tables_of_sqlite_equals_sql_on_it(tmp_path: Path) -> None:
             ["revenue", "view"],
             ["users", "table"],
         ]
-        assert application.stop() == 0
-    writer.write(30)  # while nobody looks
-    with Application("up", str(file), "--port", str(free_port()), data=data) as application:
-        application.wait_for(equal)
     database.close()
 
 
