@@ -17,10 +17,11 @@ from headwater.client.secured_fetcher import SecuredFetcher
 from headwater.connect.sinks.reading import fetcher_for
 from headwater.connect.sinks.sink import Sink, SinkCounts, shown
 from headwater.connect.source import QUIET_SECONDS
-from headwater.connect.worker import FIRST_PAUSE, LONGEST_PAUSE, PASSING, State
-from headwater.errors import HeadwaterError, OffsetOutOfRange, RecordsMissed
+from headwater.connect.worker import FIRST_PAUSE, PASSING, State
+from headwater.errors import HeadwaterError, OffsetOutOfRange, RecordsMissed, UnknownTopic
 
 TURN = 50_000  # offsets of one partition before the others have their turn
+LONGEST_PAUSE, TOPIC_PAUSE = 5.0, 1.0  # before another try; for a topic that is yet to be made
 LOOK_SECONDS = 10.0  # between two looks whether the topic has more partitions
 
 logger = logging.getLogger("headwater.connect")
@@ -74,6 +75,7 @@ class SinkWorker:
                 self._run_once(stopping)
             except PASSING as error:
                 self._note(error)
+                longest = TOPIC_PAUSE if isinstance(error, UnknownTopic) else LONGEST_PAUSE
             except BaseException as error:
                 self._state, self._error = "failed", str(error)
                 raise
@@ -82,7 +84,7 @@ class SinkWorker:
             if time.monotonic() - began > 4 * LONGEST_PAUSE:
                 pause = FIRST_PAUSE
             stopping.wait(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+            pause = min(longest, pause * 2)
         self._state = "stopped"
 
     def status(self) -> SinkWorkerStatus:
