@@ -168,7 +168,7 @@ class TableJobs:
         self._chunk = (job, place)
         stream = self.stream
         stream.hold = place if isinstance(place, tuple) else lambda: _has(stream, place)
-        if table.key and not stream.state.is_mariadb:
+        if table.key and not self._reader.says_place:
             stream.writer.touched, stream.writer.touched_topic = set(), stream.naming.topic(table)
 
     @property

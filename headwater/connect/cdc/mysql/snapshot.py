@@ -151,14 +151,19 @@ class ChunkReader:
         self._locker: Database | None = None
         self._locks_while_reading = False
 
+    @property
+    def says_place(self) -> bool:
+        """Whether the server says at which place of its log a snapshot is."""
+        return self._database.is_mariadb
+
     def begin(self, table: Table) -> Place | MySQLGtids:
         """Begins a chunk: where the stream has to be when it is read."""
         database = self._database
         self._locks_while_reading = not table.is_transactional
         if self._locks_while_reading:
             database.query(f"lock tables {_full_name(table)} read")
-            return self._position(database)
-        if database.is_mariadb:
+            return log_end(database)
+        if self.says_place:
             database.query("start transaction with consistent snapshot, read only")
             status = dict(database.query("show status like 'binlog\\_snapshot\\_%'"))
             return str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
@@ -167,7 +172,7 @@ class ChunkReader:
             self._locker.query(f"lock tables {_full_name(table)} read")
         try:
             database.query("start transaction with consistent snapshot, read only")
-            return self._position(database)
+            return log_end(database)
         finally:
             if not table.key and self._locker is not None:
                 self._locker.query("unlock tables")
@@ -192,9 +197,6 @@ class ChunkReader:
         self._database.close()
         if self._locker is not None:
             self._locker.close()
-
-    def _position(self, database: Database) -> Place | MySQLGtids:
-        return log_end(database)
 
 
 def _full_name(table: Table) -> str:
