@@ -108,11 +108,18 @@ def parse_value(value: bytes, format: Format = "auto") -> Envelope:
         found = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise Unreadable(f"its value is not JSON: {error}") from error
-    if isinstance(found, dict) and format != "json" and found.keys() == {"schema", "payload"}:
+    # Exact types: the parser gives no others, and this is done for every record.
+    if (
+        type(found) is dict
+        and format != "json"
+        and len(found) == 2
+        and "payload" in found
+        and "schema" in found
+    ):
         found = found["payload"]
         if found is None:
             return Envelope("d", None, None)
-    if not isinstance(found, dict):
+    if type(found) is not dict:
         raise Unreadable("its value is not a JSON object")
     if format == "json" or (format == "auto" and not _is_envelope(found)):
         return Envelope(None, None, found)
@@ -124,15 +131,16 @@ def _is_envelope(found: Row) -> bool:
 
 
 def _envelope(found: Row) -> Envelope:
-    op, before, after = found.get("op"), found.get("before"), found.get("after")
-    source = found.get("source")
-    moment = source.get("ts_ms") if isinstance(source, dict) else None
+    get = found.get
+    op, before, after, source = get("op"), get("before"), get("after"), get("source")
+    moment = source.get("ts_ms") if type(source) is dict else None
     if op in _UPSERTS:
-        if not isinstance(after, dict):
+        if type(after) is not dict:
             raise Unreadable(f"it is a change event {op!r} without the row after it")
     elif op == "d":
         after = None
     elif op not in ("t", "m"):
         raise Unreadable(f"it is no change event: its op is {op!r}")
-    before = before if isinstance(before, dict) else None
-    return Envelope(op, before, after, moment if isinstance(moment, int) else None)
+    return Envelope(
+        op, before if type(before) is dict else None, after, moment if type(moment) is int else None
+    )

@@ -47,7 +47,7 @@ class Common:
 class RedisFollower(Common):
     """A declared cache; nothing is connected before it runs."""
 
-    url: str = ""
+    url: str = field(default="", repr=False)  # it may have a password
     key: str | None = None
     form: Literal["json", "hash"] = "json"
     ttl: float | None = None
@@ -118,7 +118,7 @@ def redis(
 class SearchFollower(Common):
     """A declared search index; nothing is connected before it runs."""
 
-    url: str = ""
+    url: str = field(default="", repr=False)  # it may have a password
     index: str = ""
     id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

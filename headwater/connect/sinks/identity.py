@@ -77,7 +77,8 @@ def as_text(value: Any) -> str:
     >>> as_text("a"), as_text(1), as_text(True), as_text({"x": [1]})
     ('a', '1', 'true', '{"x":[1]}')
     """
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    kind = type(value)
+    return value if kind is str else str(value) if kind is int else orjson.dumps(value).decode()
 
 
 def _escaped(text: str) -> str:

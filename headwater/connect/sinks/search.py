@@ -64,7 +64,9 @@ class SearchSink(TableSink):
 
     def open(self, places: Iterable[Place]) -> dict[Place, int]:
         self._http = HttpConnection(self._address)
-        self._check(*self._http.ask("GET", "/"))
+        status, answer = self._http.ask("GET", "/")
+        if status != 404:  # some services have no such page
+            self._check(status, answer)
         options = {"group.id": self.group, "enable.auto.commit": False}
         self._group = open_client(Consumer, self._log.options(forced=options))
         found = read_positions(self._group, [TopicPartition(*place) for place in places], self.group)

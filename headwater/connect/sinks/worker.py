@@ -91,10 +91,9 @@ class SinkWorker:
         """How it is doing. May be called from another thread."""
         positions, ends = dict(self._positions), dict(self._ends)
         lag = sum(max(0, end - positions.get(place, 0)) for place, end in ends.items()) if ends else None
-        seconds = None
-        if lag is not None:
-            behind = lag and self._last_time
-            seconds = max(0.0, time.time() - self._last_time / 1000) if behind else 0.0 if not lag else None
+        seconds = 0.0 if lag == 0 else None
+        if lag and self._last_time:
+            seconds = max(0.0, time.time() - self._last_time / 1000)
         return SinkWorkerStatus(
             name=self.sink.name,
             state=self._state,

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from headwater.client.admin import Admin
@@ -38,9 +39,16 @@ def delete(id: Any) -> list[Pair]:
 
 def produce(connection: Connection, topic: str, records: Iterable[Pair], *, partitions: int = 1) -> None:
     Admin(connection).create_topic(topic, partitions, exist_ok=True)
-    with Writer(connection) as writer:
-        for each, value in records:
-            writer.write(topic, value, each)
+    writer = _writer(connection.bootstrap)
+    for each, value in records:
+        writer.write(topic, value, each)
+    writer.flush()
+
+
+@cache
+def _writer(bootstrap: str) -> Writer:
+    """One for all tests: the first record of each takes half a second."""
+    return Writer(Connection(bootstrap))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from tests.connect.sinks.following import Pair, delete, table_of, until, upsert
 from tests.support.redis import Redis
 from tests.support.servers import Headwater
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "8"))
+KILLS = int(os.environ.get("HEADWATER_KILLS", "5"))
 KEYS = 400
 TOPIC = "shop.rows"
 

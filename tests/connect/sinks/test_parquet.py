@@ -76,7 +76,7 @@ def test_files_end_by_rows_and_by_time_and_it_goes_on_behind_them(
         until(lambda: len(names(tmp_path, topic)) == 1)
         produce(connection, topic, [upsert({"id": number}) for number in range(10, 15)])
         until(lambda: len(names(tmp_path, topic)) == 2)
-        assert worker.status().counts.written == 15
+        until(lambda: worker.status().counts.written == 15)
     follow(connection, tmp_path, topic, [upsert({"id": 15})], rows=1, seconds=1e9)
     assert [name[6:] for name in names(tmp_path, topic)] == [
         f"{start:020d}-{end:020d}.parquet" for start, end in ((0, 10), (10, 15), (15, 16))
