@@ -123,7 +123,7 @@ def test_topics_equal_tables_after_kills(
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    capture = Capture(mariadb, database, chunk_rows=60)
+    capture = Capture(mariadb, database, chunk_rows=60 if says_place else 400)
     writer = Writer(mariadb, database, seed)
     writer.start()
     try:
@@ -145,7 +145,7 @@ def test_topics_equal_tables_after_kills(
 
 
 def _late_end(database: Database) -> object:
-    time.sleep(0.005)
+    time.sleep(0.05)
     return log_end(database)
 
 
