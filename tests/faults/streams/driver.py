@@ -178,9 +178,12 @@ class Driver:
 
     def assert_nothing_is_left(self) -> None:
         """Everything that killed drivers had started has ended by itself."""
-        _, alive = psutil.wait_procs(self._old, timeout=VANISH_SECONDS)
-        left = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in alive]
-        assert not left, f"killed drivers left processes behind: {left}"
+        # A number may be in use again, of a process or, which psutil's own wait does not bear, of a thread.
+        deadline = time.monotonic() + VANISH_SECONDS
+        while alive := [process for process in self._old if _lives(process)]:
+            left = [f"{process.pid} {process.name()}" for process in alive]
+            assert time.monotonic() < deadline, f"killed drivers left processes behind: {left}"
+            time.sleep(0.1)
         self._old = []
 
     def output(self) -> str:
@@ -191,3 +194,10 @@ class Driver:
 
     def tail(self, characters: int = 4000) -> str:
         return self.output()[-characters:]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -145,9 +145,6 @@ def run(store: str, kinds: tuple[str, ...], folder: Path) -> None:
         world.wait_until_covered(sent)
         world.wait_until_level()
         assert world.driver.stop() == 0, world.driver.tail()
-        world.driver.assert_nothing_is_left()
-        scratch = list((folder / "data" / "scratch" / "ledger").iterdir())
-        assert len(scratch) <= 2, f"killed drivers left {scratch}"
         verdict = Verdict(world.broker.bootstrap, world.store, sent, folder)
         print(
             f"{store}: killed {dict(world.killed)} in {time.monotonic() - began:.0f} s; {sent} payments, "
@@ -158,6 +155,9 @@ def run(store: str, kinds: tuple[str, ...], folder: Path) -> None:
         )
         faults = verdict.faults()
         assert not faults, "\n".join(faults)
+        world.driver.assert_nothing_is_left()
+        scratch = list((folder / "data" / "scratch" / "ledger").iterdir())
+        assert len(scratch) <= 2, f"killed drivers left {scratch}"
 
 
 @pytest.mark.timeout(300 if not KILLS else 14_400)
