@@ -96,10 +96,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 def test_the_list_of_views(shop: Shop) -> None:
     rows = shop.command("views").rows
-    assert [row[:4] for row in rows] == [
-        ["best", "1", "serving", "1"],
-        ["per_minute", "1", "serving", "4"],
-        ["totals", "1", "serving", "4"],
+    assert [row[:5] for row in rows] == [
+        ["best", "view", "1", "serving", "1"],
+        ["per_minute", "view", "1", "serving", "4"],
+        ["totals", "view", "1", "serving", "4"],
     ]
     listed = {each["view"]: each for each in shop.command("views", "--json").objects}
     assert listed["totals"]["offsets"] == {"sales": {"0": 8}}
@@ -178,7 +178,7 @@ def test_a_replay_builds_the_view_again_beside_the_old_one(shop: Shop) -> None:
     assert said.out == "totals will be built anew from the beginning\n"
 
     def builds() -> list[list[str]]:
-        return [row[1:3] for row in shop.command("views").rows if row[0] == "totals"]
+        return [row[2:4] for row in shop.command("views").rows if row[0] == "totals"]
 
     shop.wait_for(lambda: builds() == [["2", "serving"]])
     assert shop.command("views", "totals").out == before
