@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from tests.faults.connect.databases import LOST, Database, Session
 
@@ -54,7 +55,7 @@ class Writer(threading.Thread):
             raise self.failure
 
     def _transaction(self, session: Session) -> None:
-        kinds = {
+        kinds: dict[Callable[[Session], None], float] = {
             self._small: 60,
             self._change_key: 10,
             self._pairs: 10,
@@ -63,7 +64,7 @@ class Writer(threading.Thread):
             self._big: 1 if self.big else 0,
         }
         if self.first == 0:  # only one of them changes tables
-            kinds |= {self._alter: 1, self._empty: 1}
+            kinds |= {self._alter: 1, self._empty: 0.3}
         chosen = self._dice.choices(list(kinds), list(kinds.values()))[0]
         chosen(session)
         session.commit()
