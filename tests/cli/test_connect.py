@@ -159,7 +159,7 @@ def test_what_is_asked_wrongly(headwater: Headwater, shop: Path, tmp_path: Path)
     bare = tmp_path / "bare.py"
     bare.write_text("import headwater as hw\napp = hw.App('bare')\n")
     for arguments, said in {
-        ("connect", str(bare)): "has none. Declare one: app.source(hw.cdc(...)).",
+        ("connect", str(bare)): "has none. Declare one: app.source(hw.cdc(...)),",
         ("connect", "run", str(shop), "--source", "nope"): "no such source",
         ("connect", "signal", "nope", "snapshot", *where): "no such source",
         (

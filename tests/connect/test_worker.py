@@ -106,7 +106,8 @@ def test_a_change_is_in_the_log_soon(connection: Connection, topic: str) -> None
             if (now := worker.status().records) > seen:
                 seen = now
                 delays.append(time.monotonic() - yielded[now - 1])
-    assert sorted(delays)[4] < 0.02  # most of them tell of what else the machine does
+    # At once, that is sooner than transactions under load end; most of them tell of what else the machine does.
+    assert sorted(delays)[4] < 0.2
 
 
 def test_topics_are_made_as_the_source_needs_them(connection: Connection, topic: str) -> None:

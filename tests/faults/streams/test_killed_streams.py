@@ -32,7 +32,7 @@ RECOVERY_SECONDS = 240.0
 # Few kinds where many tests run one after the other: each kill costs some seconds.
 CHOSEN = tuple(filter(None, os.environ.get("HEADWATER_KILLED", "").split(",")))
 SQLITE = CHOSEN or (
-    ("driver", "java", "worker", "runner", "broker") if KILLS else ("worker", "broker", "driver or java")
+    ("driver", "java", "worker", "runner", "broker") if KILLS else ("worker or broker", "driver or java")
 )
 POSTGRESQL = CHOSEN or ("driver", "worker", "broker", "postgres")
 
