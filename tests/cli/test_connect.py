@@ -170,7 +170,7 @@ def test_what_is_asked_wrongly(headwater: Headwater, shop: Path, tmp_path: Path)
             *where,
         ): "Use one of snapshot, stop-snapshot, pause, resume.",
         ("connect", "signal", "nope", "pause", "--where", "1", *where): "Add --table.",
-        ("connect", "status", "--data", str(tmp_path / "none")): "no source has run",
+        ("connect", "status", "--data", str(tmp_path / "none")): "no source and no sink has run",
         ("doctor", "oracle://db/shop"): "names no database that can be captured",
     }.items():
         result = run(*arguments)
