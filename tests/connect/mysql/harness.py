@@ -30,21 +30,32 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self._topics: dict[str, list[Record]] = {}
+        self._alive: dict[str, dict[bytes, int]] = {}  # topic -> key -> offset of its last record
+
+    def add(self, records: list[Record]) -> None:
+        self.records += records
+        for record in records:
+            topic, key, value, _ = record
+            of_topic = self._topics.setdefault(topic, [])
+            if key is not None:
+                alive = self._alive.setdefault(topic, {})
+                if value is None:
+                    alive.pop(key, None)
+                else:
+                    alive[key] = len(of_topic)
+            of_topic.append(record)
 
     def of(self, topic: str) -> list[Record]:
-        return [record for record in self.records if record[0] == topic]
+        return self._topics.get(topic, [])
 
     def ends(self, topic: str) -> dict[str, int]:
         return {"0": len(self.of(topic))}
 
     def live(self, topic: str, before: Mapping[str, int] | None = None) -> Iterator[bytes]:
-        last: dict[bytes, tuple[int, bytes | None]] = {}
-        for offset, (_, key, value, _) in enumerate(self.of(topic)):
-            if key is not None:
-                last[key] = (offset, value)
         limit = None if before is None else before.get("0", 0)
-        for key, (offset, value) in list(last.items()):
-            if value is not None and (limit is None or offset < limit):
+        for key, offset in list(self._alive.get(topic, {}).items()):
+            if limit is None or offset < limit:
                 yield key
 
 
@@ -78,7 +89,7 @@ class Capture:
         return len(step.records)
 
     def commit(self) -> None:
-        self.log.records += self._pending
+        self.log.add(self._pending)
         self._pending = []
         self.position = self._next
         if self.position is not None:
