@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 from tests.support import jars
 from tests.support.packages import require
@@ -89,6 +90,14 @@ class Debezium(Server):
         self.connector = {"name": _NAME, "tasks.max": "1", **connector}
         self.worker = dict(worker or {})
         self.heap = list(heap)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill it: a worker whose connector has failed may not end by itself."""
+        if self.running:
+            self.kill()
+        self.discard()
 
     def prepare(self) -> None:
         json_without_schemas = {}

@@ -149,10 +149,10 @@ class Changes:
             self._transactions.begin(self.xid, lsn, us, written=self._skip > 0)
 
     def _commit(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        commit, end, _ = pgoutput.commit(data, _HEADER)
+        _, end, _ = pgoutput.commit(data, _HEADER)
         if self._transactions is not None:
             self._transactions.end(out)
-        self.lsn, self.last = end, b'\\"%d\\"' % commit
+        self.lsn, self.last = end, b'\\"%d\\"' % end
         self.commit = self.done = self._skip = 0
         self._watch = None
 
