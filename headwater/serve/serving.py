@@ -1,0 +1,48 @@
+"""What every part of the server works on: the application, and where it runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.routing import BaseRoute
+
+from headwater.client.connection import Connection
+from headwater.streams.app import App
+from headwater.streams.settings import StreamSettings
+from headwater.views.store import ViewStore
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may ask of the server."""
+
+    body_bytes: int = 8 << 20  # of one request
+    event_bytes: int = 1 << 20  # of one event, its key and headers included
+    events: int = 10_000  # in one request
+    waiting_bytes: int = 64 << 20  # of events that are on their way to the broker, of all requests together
+    rows: int = 10_000  # of a view in one answer
+    wait_seconds: float = 30.0  # for a view to cover what was written
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A running application as the server sees it. Only the engine writes to the store."""
+
+    app: App
+    settings: StreamSettings
+    store: ViewStore
+    connection: Connection
+    limits: Limits = field(default_factory=Limits)
+
+
+class Part(Protocol):
+    """One group of endpoints. ``start`` and ``stop`` are called in the event loop that serves them."""
+
+    def routes(self) -> Sequence[BaseRoute]: ...
+
+    def describe(self) -> dict[str, Any]:
+        """Its paths, as OpenAPI 3.1 describes them."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
