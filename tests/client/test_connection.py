@@ -11,13 +11,18 @@ from headwater.errors import InvalidConfig, NotAllowed, Unreachable
 from tests.support.servers import Server, free_port
 
 
+def printed_about(address: str, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """What librdkafka wrote past Python. Clients of other tests, of brokers long gone, may still write as well."""
+    return [line for line in "".join(capfd.readouterr()).splitlines() if address in line]
+
+
 def test_a_refused_connection_fails_at_once_with_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     began = time.monotonic()
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}: connection refused. Start one with"):
         Admin(Connection(f"127.0.0.1:{port}"))
-    assert time.monotonic() - began < 2
-    assert capfd.readouterr() == ("", "")
+    assert time.monotonic() - began < 4
+    assert not printed_about(f"127.0.0.1:{port}", capfd)
 
 
 def test_an_unknown_host_is_said_to_be_unknown() -> None:
@@ -38,7 +43,7 @@ def test_a_listener_that_says_nothing_is_no_broker(capfd: pytest.CaptureFixture[
         with pytest.raises(Unreachable, match=f"{address}: something listens there but does not answer"):
             Admin(Connection(address))
         assert time.monotonic() - began < 8
-    assert capfd.readouterr() == ("", "")
+    assert not printed_about(address, capfd)
 
 
 def test_the_wrong_security_protocol_is_named(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +51,7 @@ def test_the_wrong_security_protocol_is_named(server: Server, capfd: pytest.Capt
     with pytest.raises((Unreachable, NotAllowed), match=r"security\.protocol") as raised:
         Admin(Connection(server.bootstrap, properties))
     assert "SSL" in raised.value.cause
-    assert capfd.readouterr() == ("", "")
+    assert not printed_about(server.bootstrap, capfd)
 
 
 def test_an_unknown_client_property_is_named(server: Server) -> None:

