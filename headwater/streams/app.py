@@ -15,12 +15,14 @@ as the attribute ``headwater``, so that a test calls it like any other.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from headwater.connect.declaration import SourceDeclaration
 from headwater.connect.sinks.declaration import SinkDeclaration
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import (
+    Chart,
+    ChartKind,
     Emit,
     Files,
     Format,
@@ -43,6 +45,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 FORMATS = ("json", "avro", "protobuf", "debezium", "raw")
 TABLE_FORMATS = ("auto", "json", "debezium")
+MOST_POINTS = 500  # of a chart
 
 
 class App:
@@ -61,6 +64,7 @@ class App:
         self._nodes: dict[str, Node] = {}
         self._sources: dict[str, SourceDeclaration] = {}
         self._sinks: dict[str, SinkDeclaration] = {}
+        self._charts: list[Chart] = []
 
     def stream(
         self,
@@ -283,8 +287,55 @@ class App:
 
         return declare
 
+    def chart(
+        self,
+        view: str,
+        x: str | None = None,
+        y: str | None = None,
+        *,
+        by: str | None = None,
+        title: str | None = None,
+        kind: ChartKind = "line",
+        points: int | None = None,
+    ) -> Chart:
+        """Declares a live chart of a view or a table for the dashboard.
+
+        `x` and `y` are columns of it; a window stands for its start, and ``window.end`` for its end. `by` draws a
+        line, or a part of each bar, for each of its values. `kind` is "line", "area", "bar", "pie" or "number";
+        a number is the sum of `y` and needs no `x`. At most `points` values of `x` are drawn: of lines and areas
+        the last ones, of bars and slices the largest.
+
+        >>> App("shop").chart("clicks_by_country", x="window", y="count", by="country").title
+        'clicks_by_country: count by country'
+        """
+        subject = f"a chart of {view}"
+        if kind not in get_args(ChartKind):
+            step = f"Say one of {', '.join(map(repr, get_args(ChartKind)))}."
+            raise ApplicationInvalid("declare", subject, f"its kind is {kind!r}", step)
+        if y is None or (x is None and kind != "number"):
+            raise ApplicationInvalid(
+                "declare",
+                subject,
+                "it lacks a column",
+                'Name both: app.chart("sales", x="window", y="total").',
+            )
+        few = {"bar": 20, "pie": 8}.get(kind, 120)
+        chart = Chart(
+            view=view,
+            x=x,
+            y=y,
+            by=by,
+            title=title or f"{view}: {y}" + (f" by {by}" if by else ""),
+            kind=kind,
+            points=min(MOST_POINTS, _at_least_one(points or few, "points", subject)),
+        )
+        self._charts.append(chart)
+        return chart
+
     def graph(self) -> Graph:
         """Who reads whom; refuses an application that cannot run."""
+        for chart in self._charts:
+            self._check_chart(chart)
         return Graph.of(self._nodes.values(), self._sources.values(), self._sinks.values())
 
     @property
@@ -306,6 +357,22 @@ class App:
     def connectors(self) -> list[SourceDeclaration | SinkDeclaration]:
         """Sources and sinks: what `headwater connect` runs."""
         return [*self._sources.values(), *self._sinks.values()]
+
+    @property
+    def charts(self) -> Sequence[Chart]:
+        """The charts of the dashboard, in the order in which they were declared."""
+        return tuple(self._charts)
+
+    def _check_chart(self, chart: Chart) -> None:
+        """The view may be declared after its chart, so this waits for the start. Columns are known later still."""
+        kept = [node.name for node in self._nodes.values() if isinstance(node, View | Table)]
+        if chart.view not in kept:
+            raise ApplicationInvalid(
+                "draw",
+                f"the chart {chart.title!r}",
+                f"there is no view or table {chart.view!r}",
+                f"Name one of {', '.join(sorted(kept))}." if kept else "Declare a view.",
+            )
 
     def _add(self, node: _N, subject: str) -> _N:
         if node.name in self._nodes:

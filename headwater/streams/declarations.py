@@ -12,6 +12,9 @@ Function = Callable[..., "DataFrame"]
 # What a view or a topic shows of a window: every change of it, or its last state once it is closed.
 Emit = Literal["updates", "final"]
 
+# How a chart of a view is drawn.
+ChartKind = Literal["line", "area", "bar", "pie", "number"]
+
 # What a pipeline does when retention has removed records that it had yet to read.
 OnGap = Literal["fail", "continue"]
 
@@ -132,6 +135,19 @@ class Files:
     version: int = 1
 
     kind = "files"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A live chart of a view or a table, for the dashboard."""
+
+    view: str
+    x: str | None
+    y: str
+    by: str | None = None
+    title: str = ""
+    kind: ChartKind = "line"
+    points: int = 120  # of x, at most; of bars and slices the largest, of lines the last
 
 
 Input = Stream | Table

@@ -30,7 +30,7 @@ from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.running import Member, RunningQuery
 from headwater.streams.engine.session import shuffle_partitions, start_session
-from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of
+from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of, with_failure
 from headwater.streams.engine.ticking import Ticking
 from headwater.streams.inputs import events
 from headwater.streams.planning import Plan, plan
@@ -254,6 +254,8 @@ class Engine:
         for query in list(self._queries.values()):
             query.refresh()
         for name, error in self._recompute.errors.items():
+            if error and error != self.status[name].error:
+                self.status[name].failures = with_failure(self.status[name].failures, error)
             self.status[name].error = error
             self.status[name].batches = self._recompute.batches[name]
         if time.monotonic() - self._measured > LAG_SECONDS:

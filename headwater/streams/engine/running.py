@@ -119,6 +119,7 @@ class RunningQuery:
                 self.watch.error,
                 self.watch.restarts,
             )
+            status.failures = self.watch.failures
             status.rows_out = member.sink.rows
             status.late = self._aside.counts.late.get(member.name, 0)
             member.meter.refresh()

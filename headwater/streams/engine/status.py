@@ -10,6 +10,15 @@ from pathlib import Path
 from typing import Any
 
 RATE_SECONDS = 10.0  # rates are means over so long
+KEPT_FAILURES = 20
+
+
+@dataclass(frozen=True)
+class Failure:
+    """When something failed, in seconds since the epoch, and why."""
+
+    at: float
+    cause: str
 
 
 @dataclass
@@ -22,6 +31,7 @@ class OutputStatus:
     state: str = "starting"
     error: str | None = None
     restarts: int = 0
+    failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
     build: int | None = None
     batches: int = 0
     batch: int = -1
@@ -38,6 +48,15 @@ class OutputStatus:
     state_rows: int = 0
     state_bytes: int = 0
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+def with_failure(failures: list[Failure], cause: str) -> list[Failure]:
+    """A list that has one more, and no more than are kept.
+
+    >>> [failure.cause for failure in with_failure([Failure(1.0, "disk full")], "no such column")]
+    ['disk full', 'no such column']
+    """
+    return [*failures, Failure(time.time(), cause)][-KEPT_FAILURES:]
 
 
 class Meter:

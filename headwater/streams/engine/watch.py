@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.errors import HeadwaterError, PipelineFailed
+from headwater.streams.engine.status import Failure, with_failure
 
 logger = logging.getLogger("headwater.streams")
 
@@ -47,6 +48,7 @@ class Watch:
         self.state = "starting"
         self.restarts = 0
         self.error: str | None = None
+        self.failures: list[Failure] = []  # also those that it has got over
         self.begun = -1  # the batch that the sink was given last
         self._taking = threading.Lock()
         self._last_batch = -1
@@ -136,6 +138,7 @@ class Watch:
             failure if isinstance(failure, HeadwaterError) else PipelineFailed("go on with", self.name, cause)
         )
         self.error = str(error)
+        self.failures = with_failure(self.failures, self.error)
         logger.error("%s", error)
 
 
