@@ -344,3 +344,30 @@ class SinkImpossible(HeadwaterError):
     """What follows a topic outside refuses it, or cannot take what the topic has."""
 
     next_step = "Mend it there, or correct the declaration, and start again: it goes on where it was."
+
+
+# -- serving ---------------------------------------------------------------------------------------
+
+
+class NotFound(HeadwaterError):
+    """There is nothing at this address: no such row, no such path."""
+
+    next_step = "See /openapi.json for what there is."
+
+
+class NotReady(HeadwaterError):
+    """A view that the application declares and that nobody has begun to fill yet."""
+
+    next_step = "Ask again in a moment; `headwater status` says how the application is doing."
+
+
+class NotInTime(HeadwaterError):
+    """A view that does not cover what a reader has written, after all the time that it was given."""
+
+    next_step = "Ask again with the same token, or give it longer with wait=SECONDS."
+
+
+class TokenMissing(HeadwaterError):
+    """A request without the server's token, or with another."""
+
+    next_step = "Send it as `Authorization: Bearer TOKEN`, or sign in at /login."

@@ -10,14 +10,31 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from headwater.errors import BadInput, HeadwaterError, NotAllowed, UnknownTopic, UnknownView, Unreachable
+from headwater.errors import (
+    BadInput,
+    HeadwaterError,
+    NotAllowed,
+    NotFound,
+    NotInTime,
+    NotReady,
+    StoreFailed,
+    TokenMissing,
+    UnknownTopic,
+    UnknownView,
+    Unreachable,
+)
 
 STATUSES: Mapping[type[HeadwaterError], int] = {
     BadInput: 400,
+    TokenMissing: 401,
     NotAllowed: 403,
+    NotFound: 404,
     UnknownView: 404,
     UnknownTopic: 404,
+    NotReady: 503,
+    StoreFailed: 503,
     Unreachable: 503,
+    NotInTime: 504,
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 
 from headwater.client.connection import Connection
@@ -26,13 +27,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Serving:
-    """A running application as the server sees it. Only the engine writes to the store."""
+    """A running application as the server sees it. Only the engine writes to the store.
+
+    ``registry`` is what ``/metrics`` shows: a part makes its counters and gauges with ``registry=serving.registry``,
+    or registers a collector of its own there.
+    """
 
     app: App
     settings: StreamSettings
     store: ViewStore
     connection: Connection
     limits: Limits = field(default_factory=Limits)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry, repr=False, compare=False)
 
 
 class Part(Protocol):
