@@ -349,6 +349,13 @@ class SinkImpossible(HeadwaterError):
 # -- serving ---------------------------------------------------------------------------------------
 
 
+class ConditionInvalid(BadInput):
+    """A condition or an order in the address of a request that cannot be understood."""
+
+    next_step = "See docs/serving.md for how conditions are written."
+    position: int = 0  # of the character at fault, from 1 on
+
+
 class NotFound(HeadwaterError):
     """There is nothing at this address: no such row, no such path."""
 
@@ -371,3 +378,33 @@ class TokenMissing(HeadwaterError):
     """A request without the server's token, or with another."""
 
     next_step = "Send it as `Authorization: Bearer TOKEN`, or sign in at /login."
+
+
+class TooLarge(HeadwaterError):
+    """A request, or an event in it, is larger than the server takes; nothing of it was written."""
+
+    next_step = "Send less at a time."
+
+
+class NotJson(HeadwaterError):
+    """A request whose content type is not one of those that hold events."""
+
+    next_step = "Send application/json, or application/x-ndjson for an event a line."
+
+
+class Overloaded(HeadwaterError):
+    """More events are on their way to the broker than the server holds; nothing of the request was written."""
+
+    next_step = "Send it again after the seconds that Retry-After says."
+
+
+class EventsRefused(HeadwaterError):
+    """None of the events fits the topic's schema; each is kept in the dead-letter topic."""
+
+    next_step = "Correct them, and send them again."
+
+
+class KeyReused(HeadwaterError):
+    """An idempotency key that came before, with another request; nothing was written."""
+
+    next_step = "Use a new Idempotency-Key for every request that is not a repetition."
