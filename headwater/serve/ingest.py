@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram
+import orjson
+from prometheus_client import Counter, Gauge
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -107,9 +108,6 @@ class Ingest:
         self._ready: set[str] = set()  # topics that are known to be there
         self._ready_lock = threading.Lock()
         registry = serving.registry
-        self._requests = Counter(
-            "headwater_ingest_requests", "Requests that write events", ["topic", "status"], registry=registry
-        )
         self._events = Counter(
             "headwater_ingest_events",
             "Events by what became of them",
@@ -118,9 +116,6 @@ class Ingest:
         )
         self._bytes = Counter(
             "headwater_ingest_bytes", "Bytes of request bodies", ["topic"], registry=registry
-        )
-        self._seconds = Histogram(
-            "headwater_ingest_seconds", "Time to the answer of a request", ["topic"], registry=registry
         )
         waiting = Gauge(
             "headwater_ingest_waiting_bytes", "Bytes on their way to the broker", registry=registry
@@ -148,18 +143,14 @@ class Ingest:
         fitting = self._fittings.get(topic)
         if fitting is None:
             return problem(refuse_topic(self._serving.app, topic, sorted(self._fittings)))
-        began = time.perf_counter()
         hold = _Hold(self._room, topic)
         try:
-            response = await self._take(request, fitting, hold)
+            return await self._take(request, fitting, hold)
         except HeadwaterError as error:
-            response = _refusal(error)
+            return _refusal(error)
         finally:
             if not hold.is_passed_on:
                 hold.release()
-        self._requests.labels(topic, response.status_code).inc()
-        self._seconds.labels(topic).observe(time.perf_counter() - began)
-        return response
 
     async def _take(self, request: Request, fitting: Fitting, hold: _Hold) -> Response:
         topic = fitting.topic
@@ -340,8 +331,6 @@ def _refusal(error: HeadwaterError, **more: Any) -> Response:
 
 
 def _response(answer: Answer) -> Response:
-    import orjson
-
     headers = {REPEATED: "true"} if answer.is_repeated else {}
     if token := orjson.loads(answer.body)["token"]:
         headers[TOKEN] = token

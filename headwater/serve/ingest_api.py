@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from headwater.serve.openapi import problems
+
 _PLACE = {
     "type": "object",
     "properties": {
@@ -36,6 +38,17 @@ _TOKEN = {
     "Idempotent-Replayed": {"schema": {"type": "string", "enum": ["true"]}},
 }
 _RETRY = {"Retry-After": {"schema": {"type": "integer"}}}
+_PROBLEMS = problems(
+    {
+        400: "The request makes no sense.",
+        404: "The topic takes no events over HTTP.",
+        413: "The body, or an event, is too large.",
+        415: "The content type is not JSON.",
+        422: "No event fits, or the key came before with another body.",
+        429: "Too much is on its way to the broker.",
+        503: "The broker has not acknowledged all of it.",
+    }
+)
 
 
 def _receipt(description: str) -> dict[str, Any]:
@@ -44,14 +57,6 @@ def _receipt(description: str) -> dict[str, Any]:
         "headers": _TOKEN,
         "content": {"application/json": {"schema": _RECEIPT}},
     }
-
-
-def _problem(description: str, headers: dict[str, Any] | None = None) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "description": description,
-        "content": {"application/problem+json": {"schema": {"type": "object"}}},
-    }
-    return {**answer, "headers": headers} if headers else answer
 
 
 DESCRIPTION: dict[str, Any] = {
@@ -91,12 +96,8 @@ DESCRIPTION: dict[str, Any] = {
     "responses": {
         "200": _receipt("All events are in the log."),
         "207": _receipt("Some events are in the log; the others did not fit, and are kept aside."),
-        "400": _problem("The request makes no sense."),
-        "404": _problem("The topic takes no events over HTTP."),
-        "413": _problem("The body, or an event, is too large."),
-        "415": _problem("The content type is not JSON."),
-        "422": _problem("No event fits, or the key came before with another body."),
-        "429": _problem("Too much is on its way to the broker.", _RETRY),
-        "503": _problem("The broker has not acknowledged all of it.", _RETRY),
+        **_PROBLEMS,
+        "429": {**_PROBLEMS["429"], "headers": _RETRY},
+        "503": {**_PROBLEMS["503"], "headers": _RETRY},
     },
 }
