@@ -76,7 +76,7 @@ def _record_upserts(
     for rows in database.stream(connection, f"SELECT {chosen} FROM {source} ORDER BY n.{KEY}", _PIECE):
         keys, *values = zip(*rows, strict=True)
         arrays = {
-            column.name: _array(database, stored, arrow_type(column.type))
+            column.name: stored_array(database, stored, arrow_type(column.type))
             for column, stored in zip(new.columns, values, strict=True)
         }
         entries = {
@@ -91,7 +91,8 @@ def _record_upserts(
     return last_change
 
 
-def _array(database: Database, stored: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+def stored_array(database: Database, stored: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    """A column as it was read from the database."""
     decode = database.decoder(kind)
     if decode is None:
         return pa.array(stored, kind)

@@ -23,7 +23,7 @@ _META = (
     "definition TEXT NOT NULL, fingerprint TEXT NOT NULL, batch BIGINT, offsets TEXT NOT NULL, "
     "watermark TEXT, committed TEXT, rows BIGINT NOT NULL, PRIMARY KEY (view, version))",
 )
-_PROGRESS = "version, batch, offsets, watermark, committed, rows"
+PROGRESS = "version, batch, offsets, watermark, committed, rows"
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Catalog:
         serving = {name: version for name, version, _ in found}
         versions: dict[str, list[VersionInfo]] = {name: [] for name in serving}
         for view, definition, fingerprint, *rest in connection.execute(
-            f"SELECT view, definition, fingerprint, {_PROGRESS} FROM headwater_versions ORDER BY version"
+            f"SELECT view, definition, fingerprint, {PROGRESS} FROM headwater_versions ORDER BY version"
         ).fetchall():
-            progress = _progress_of(rest)
+            progress = progress_of(rest)
             schema = ViewSchema.from_json(view, progress.version, definition)
             state: Literal["serving", "building"] = (
                 "serving" if serving[view] == progress.version else "building"
@@ -204,15 +204,16 @@ class Catalog:
     def progress(self, connection: Connection, schema: ViewSchema) -> Progress:
         """How far a version has come."""
         mark = self._database.mark
-        return _progress_of(
+        return progress_of(
             connection.execute(
-                f"SELECT {_PROGRESS} FROM headwater_versions WHERE view = {mark} AND version = {mark}",
+                f"SELECT {PROGRESS} FROM headwater_versions WHERE view = {mark} AND version = {mark}",
                 (schema.name, schema.version),
             ).fetchone()
         )
 
 
-def _progress_of(row: Sequence[Any]) -> Progress:
+def progress_of(row: Sequence[Any]) -> Progress:
+    """What the columns of ``PROGRESS`` say."""
     version, batch, offsets, watermark, committed, rows = row
     return Progress(
         version,

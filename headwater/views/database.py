@@ -36,6 +36,20 @@ class Operand:
     bind: Callable[[pa.Array], Any]  # from an array of one value
 
 
+class Watch(ABC):
+    """Tells one thread whether something was committed to the store."""
+
+    pause: float  # seconds between two looks that cost next to nothing
+
+    @abstractmethod
+    def changed(self) -> bool:
+        """Whether something may have been committed since the last call; true at the first one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
 class Database(ABC):
     """Connections to one database, and the dialect it speaks."""
 
@@ -43,6 +57,8 @@ class Database(ABC):
     lock: str  # what a SELECT ends with to lock its rows until the transaction ends
     temporary: str  # what follows the columns of a temporary table
     upserts_well: bool  # whether INSERT ... ON CONFLICT beats an UPDATE and an INSERT
+    keeps_texts: bool  # whether times, dates and decimals are kept as the texts that JSON has of them
+    reads_at_once: bool  # whether reading a row takes microseconds, so that an event loop may do it
     table_options: str  # what follows the columns of a view's table
 
     @abstractmethod
@@ -61,7 +77,9 @@ class Database(ABC):
         """Insert rows in bulk. The arrays have the types of the table's columns; nested values are texts."""
 
     @abstractmethod
-    def stream(self, connection: Connection, sql: str, rows: int) -> Iterator[list[Any]]:
+    def stream(
+        self, connection: Connection, sql: str, rows: int, values: Sequence[Any] = ()
+    ) -> Iterator[list[Any]]:
         """The rows of a query, that many at a time, while the same connection writes other tables."""
 
     @abstractmethod
@@ -75,6 +93,10 @@ class Database(ABC):
     @abstractmethod
     def decoder(self, kind: pa.DataType) -> Decoder | None:
         """What turns a stored value that is not null into Python's; None when it is that already."""
+
+    @abstractmethod
+    def watch(self) -> Watch:
+        """See ``ViewStore.watch``."""
 
     @abstractmethod
     def close(self) -> None:

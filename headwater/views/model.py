@@ -134,3 +134,27 @@ class Snapshot:
     rows: list[dict[str, Any]]
     progress: Progress
     last_change: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Rows of a view as JSON, with the version they are of and how far it had come at that moment."""
+
+    schema: ViewSchema
+    rows: list[str]
+    progress: Progress
+    last_change: int
+
+
+@dataclass(frozen=True)
+class News:
+    """What was read of a view's outbox, and how the view stood at that moment.
+
+    When the last of the changes has the number ``last_change`` (or there is none to come), ``progress`` is of
+    just the content that they lead to.
+    """
+
+    schema: ViewSchema
+    progress: Progress
+    last_change: int
+    changes: list[Change]

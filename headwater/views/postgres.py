@@ -25,7 +25,7 @@ import pyarrow.csv
 from psycopg.conninfo import conninfo_to_dict
 
 from headwater.errors import BadInput, StoreFailed
-from headwater.views.database import Connection, Cursor, Database, Operand, Result
+from headwater.views.database import Connection, Cursor, Database, Operand, Result, Watch
 from headwater.views.texts import json_texts, plain_texts
 from headwater.views.types import is_nested
 from headwater.views.values import Decoder, json_decoder, single
@@ -53,6 +53,8 @@ class PostgresDatabase(Database):
     lock = " FOR UPDATE"
     temporary = " ON COMMIT DELETE ROWS"
     upserts_well = False
+    keeps_texts = False
+    reads_at_once = False
     table_options = " WITH (fillfactor = 75)"  # room to change a row where it is, without touching the index
 
     def __init__(self, url: str) -> None:
@@ -98,10 +100,12 @@ class PostgresDatabase(Database):
             (few, few),
         )
 
-    def stream(self, connection: Connection, sql: str, rows: int) -> Iterator[list[Any]]:
+    def stream(
+        self, connection: Connection, sql: str, rows: int, values: Sequence[Any] = ()
+    ) -> Iterator[list[Any]]:
         assert isinstance(connection, _Session)
         with connection.raw.cursor("headwater") as cursor:
-            cursor.execute(sql, ())
+            cursor.execute(sql, values)
             while found := cursor.fetchmany(rows):
                 yield found
 
@@ -134,6 +138,9 @@ class PostgresDatabase(Database):
 
     def quote(self, name: str) -> str:
         return super().quote(name).replace("%", "%%")
+
+    def watch(self) -> Watch:
+        return _PostgresWatch(self)
 
     def close(self) -> None:
         self._closed = True
@@ -220,6 +227,29 @@ class PostgresDatabase(Database):
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+
+class _PostgresWatch(Watch):
+    """Looks at the few rows that every commit of a view that serves changes."""
+
+    pause = 0.04
+    _LOOK = (
+        "SELECT v.name, v.serving, v.last_change, s.batch, s.committed FROM headwater_views v "
+        "LEFT JOIN headwater_versions s ON s.view = v.name AND s.version = v.serving ORDER BY v.name"
+    )
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._seen: list[Any] | None = None
+
+    def changed(self) -> bool:
+        found = self._database.read("watch", "the view store", lambda c: c.execute(self._LOOK).fetchall())
+        changed = found != self._seen
+        self._seen = found
+        return changed
+
+    def close(self) -> None:
+        pass  # the connection is one of the store's
 
 
 _TYPES = {

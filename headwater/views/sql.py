@@ -9,23 +9,27 @@ Tables, for a view ``clicks`` with versions 1 and 2 of which the first serves::
     clicks              an SQL view of what serves, for people and programs that read the database themselves
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import BadInput, StoreFailed
-from headwater.views.activation import record_difference
+from headwater.views.activation import record_difference, stored_array
 from headwater.views.catalog import Catalog, Held
-from headwater.views.database import Connection, Database
+from headwater.views.database import Connection, Database, Watch
 from headwater.views.definitions import check, check_same
 from headwater.views.encoding import encode_key, encode_keys, encode_rows
 from headwater.views.filters import Filter, Order
-from headwater.views.model import Batch, Change, Progress, Snapshot, ViewInfo, ViewSchema
+from headwater.views.lookups import Lookups
+from headwater.views.model import Batch, Change, News, Progress, Reading, Snapshot, ViewInfo, ViewSchema
 from headwater.views.queries import condition, order_by
 from headwater.views.store import ViewStore
+from headwater.views.texts import json_objects
 from headwater.views.types import arrow_type
 from headwater.views.writer import KEY, VersionWriter, outbox_name, table_name
+
+_PIECE = 5000  # rows turned into JSON at a time
 
 
 class SqlStore(ViewStore):
@@ -34,6 +38,7 @@ class SqlStore(ViewStore):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._catalog = Catalog(database)
+        self._lookups = Lookups(database)
         # Only a new store is written to: opening one must not wait for who writes there.
         if not database.read("open", "the view store", self._catalog.ready):
             database.write("prepare", "the view store", self._catalog.prepare)
@@ -235,6 +240,26 @@ class SqlStore(ViewStore):
 
         return self._database.read("read the view", view, work)
 
+    @property
+    def reads_at_once(self) -> bool:
+        return self._database.reads_at_once
+
+    def look_up(self, view: str, key: Callable[[ViewSchema], str]) -> Reading:
+        return self._database.read("read a row of", view, lambda c: self._lookups.row(c, view, key))
+
+    def page(
+        self,
+        view: str,
+        *,
+        where: Callable[[ViewSchema], Filter] | None = None,
+        order: Callable[[ViewSchema], Sequence[str | Order]] | None = None,
+        limit: int,
+        offset: int = 0,
+    ) -> Reading:
+        return self._database.read(
+            "read the view", view, lambda c: self._lookups.page(c, view, where, order, limit, offset)
+        )
+
     def snapshot(self, view: str) -> Snapshot:
         def work(connection: Connection) -> Snapshot:
             schema = self._catalog.chosen(connection, view, None)
@@ -252,18 +277,54 @@ class SqlStore(ViewStore):
     # -- the outbox --------------------------------------------------------------------------------
 
     def changes(self, view: str, after: int, limit: int = 1000) -> list[Change]:
-        mark, outbox = self._database.mark, self._database.quote(outbox_name(view))
-
         def work(connection: Connection) -> list[Change]:
             self._catalog.last_change(connection, "read the changes of", view)
-            rows = connection.execute(
-                f"SELECT number, batch, op, key, value FROM {outbox} WHERE number > {mark} "
-                f"ORDER BY number LIMIT {mark}",
-                (after, limit),
-            ).fetchall()
-            return [Change(*row) for row in rows]
+            return self._changes(connection, view, after, limit)
 
         return self._database.read("read the changes of", view, work)
+
+    def news(self, view: str, after: int, limit: int = 1000) -> News:
+        def work(connection: Connection) -> News:
+            schema = self._catalog.chosen(connection, view, None)
+            last = self._catalog.last_change(connection, "read the changes of", view)
+            progress = self._catalog.progress(connection, schema)
+            changes = self._changes(connection, view, after, limit) if after < last else []
+            return News(schema, progress, last, changes)
+
+        return self._database.read("read the changes of", view, work)
+
+    def snapshot_texts(
+        self, view: str, each: Callable[[list[str]], None], *, where: Filter | None = None
+    ) -> News:
+        def work(connection: Connection) -> News:
+            schema = self._catalog.chosen(connection, view, None)
+            last = self._catalog.last_change(connection, "read the view", view)
+            progress = self._catalog.progress(connection, schema)
+            sql, bound = self._select(schema), ()  # type: tuple[str, tuple[Any, ...]]
+            if where is not None:
+                condition_sql, bound = condition(self._database, schema, where)
+                sql += f" WHERE {condition_sql}"
+            for rows in self._database.stream(connection, f"{sql} ORDER BY {KEY}", _PIECE, bound):
+                arrays = {
+                    column.name: stored_array(self._database, stored, arrow_type(column.type))
+                    for column, stored in zip(schema.columns, zip(*rows, strict=True), strict=True)
+                }
+                each(json_objects(arrays).to_pylist())
+            return News(schema, progress, last, [])
+
+        return self._database.read("read the view", view, work)
+
+    def watch(self) -> Watch:
+        return self._database.watch()
+
+    def _changes(self, connection: Connection, view: str, after: int, limit: int) -> list[Change]:
+        mark, outbox = self._database.mark, self._database.quote(outbox_name(view))
+        rows = connection.execute(
+            f"SELECT number, batch, op, key, value FROM {outbox} WHERE number > {mark} "
+            f"ORDER BY number LIMIT {mark}",
+            (after, limit),
+        ).fetchall()
+        return [Change(*row) for row in rows]
 
     def trim_changes(self, view: str, *, up_to: int | None = None, keep: int | None = None) -> int:
         if (up_to is None) == (keep is None):

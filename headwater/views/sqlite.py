@@ -15,7 +15,7 @@ texts: times in ISO 8601 and UTC, which SQLite's own date functions read.
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from headwater.errors import StoreFailed
-from headwater.views.database import Connection, Database, Operand, Result
+from headwater.views.database import Connection, Database, Operand, Result, Watch
 from headwater.views.texts import json_texts, plain_texts
 from headwater.views.types import is_nested
 from headwater.views.values import Decoder, json_decoder, utc
@@ -41,6 +41,8 @@ class SqliteDatabase(Database):
     lock = ""  # a writer has the database for itself
     temporary = ""
     upserts_well = True
+    keeps_texts = True
+    reads_at_once = True
     table_options = " WITHOUT ROWID"
 
     def __init__(self, path: str) -> None:
@@ -115,8 +117,10 @@ class SqliteDatabase(Database):
             f"INSERT INTO {table} ({names}) VALUES ({marks})", rows
         )
 
-    def stream(self, connection: Connection, sql: str, rows: int) -> Iterator[list[Any]]:
-        cursor = cast(sqlite3.Connection, connection).execute(sql)
+    def stream(
+        self, connection: Connection, sql: str, rows: int, values: Sequence[Any] = ()
+    ) -> Iterator[list[Any]]:
+        cursor = cast(sqlite3.Connection, connection).execute(sql, values)
         while found := cursor.fetchmany(rows):
             yield found
 
@@ -158,6 +162,9 @@ class SqliteDatabase(Database):
     def differ(self, left: str, right: str) -> str:
         return f"{left} IS NOT {right}"
 
+    def watch(self) -> Watch:
+        return _SqliteWatch(self._open("watch", self._path, "PRAGMA query_only = 1"))
+
     def close(self) -> None:
         self._closed = True
         with self._writing:
@@ -179,6 +186,28 @@ class SqliteDatabase(Database):
         except sqlite3.Error as error:
             raise _failed(operation, subject, error) from error
         return connection
+
+
+class _SqliteWatch(Watch):
+    """SQLite counts, for each connection, the commits of all others."""
+
+    pause = 0.01
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._seen: int | None = None
+
+    def changed(self) -> bool:
+        try:
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error as error:
+            raise _failed("watch", "the view store", error) from error
+        changed = bool(version != self._seen)
+        self._seen = version
+        return changed
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def _stored(values: pa.Array) -> list[Any]:

@@ -14,13 +14,14 @@ A store may be used from many threads.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from headwater.errors import BadInput
+from headwater.views.database import Watch
 from headwater.views.filters import Filter, Order
-from headwater.views.model import Batch, Change, Progress, Snapshot, ViewInfo, ViewSchema
+from headwater.views.model import Batch, Change, News, Progress, Reading, Snapshot, ViewInfo, ViewSchema
 
 
 class ViewStore(ABC):
@@ -89,6 +90,30 @@ class ViewStore(ABC):
         ``order`` has names (``-n`` for the largest first) or ``Order``; the default is the key's columns.
         """
 
+    @property
+    @abstractmethod
+    def reads_at_once(self) -> bool:
+        """Whether ``look_up`` takes microseconds, so that an event loop may call it."""
+
+    @abstractmethod
+    def look_up(self, view: str, key: Callable[[ViewSchema], str]) -> Reading:
+        """The row of a key, or none, in the version that serves.
+
+        ``key`` gives the key's text (see ``encoding.encode_key``) for the schema of that version.
+        """
+
+    @abstractmethod
+    def page(
+        self,
+        view: str,
+        *,
+        where: Callable[[ViewSchema], Filter] | None = None,
+        order: Callable[[ViewSchema], Sequence[str | Order]] | None = None,
+        limit: int,
+        offset: int = 0,
+    ) -> Reading:
+        """As ``rows``, of the version that serves, as JSON. Condition and order are made for its schema."""
+
     @abstractmethod
     def snapshot(self, view: str) -> Snapshot:
         """The rows, progress and last change number of the version that serves, all of one moment."""
@@ -96,6 +121,20 @@ class ViewStore(ABC):
     @abstractmethod
     def changes(self, view: str, after: int, limit: int = 1000) -> list[Change]:
         """Entries of the outbox with numbers over ``after``, in order. Trimmed ones are not among them."""
+
+    @abstractmethod
+    def news(self, view: str, after: int, limit: int = 1000) -> News:
+        """As ``changes``, with the version that serves, its progress and the last number, all of one moment."""
+
+    @abstractmethod
+    def snapshot_texts(
+        self, view: str, each: Callable[[list[str]], None], *, where: Filter | None = None
+    ) -> News:
+        """The rows as JSON, the texts that changes have, a few thousand at a time; the view at that moment."""
+
+    @abstractmethod
+    def watch(self) -> Watch:
+        """Something that tells cheaply whether anything was committed, by whichever process."""
 
     @abstractmethod
     def trim_changes(self, view: str, *, up_to: int | None = None, keep: int | None = None) -> int:

@@ -1,0 +1,164 @@
+"""Following a view: ``GET /views/{view}/changes``.
+
+A client gets a snapshot and then every change, or, when it names the last event it got, what has changed since.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from headwater.errors import HeadwaterError, UnknownView
+from headwater.serve.answers import problem
+from headwater.serve.event_stream import Emit, EventStream, wanted_seconds
+from headwater.serve.hub import Hub, Tailer
+from headwater.serve.openapi import problems
+from headwater.serve.serving import Serving
+from headwater.serve.sse import change_number, comment, last_seen, reset_event
+
+
+class ViewChanges:
+    """The part of the server that lets clients follow views."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._tailer: Tailer | None = None
+
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route("/views/{view}/changes", self._changes, methods=["GET"])]
+
+    async def start(self) -> None:
+        self._tailer = Tailer(self._serving.store)
+
+    async def stop(self) -> None:
+        """Ends all streams; clients come back by themselves when a server is there again."""
+        if self._tailer is not None:
+            self._tailer.stop()
+
+    @property
+    def followers(self) -> Mapping[str, int]:
+        """How many follow each view."""
+        return {hub.view: hub.readers for hub in self._tailer.hubs} if self._tailer else {}
+
+    async def _changes(self, request: Request) -> Response:
+        view = request.path_params["view"]
+        subject = f"the view {view}"
+        assert self._tailer is not None, "start() was not called"
+        try:
+            seen = last_seen(request.headers, request.query_params, subject)
+            after = None if seen is None else change_number(seen, subject)
+            seconds = wanted_seconds(request, subject)
+            hub = await self._tailer.hub(view)
+        except HeadwaterError as error:
+            return problem(error)
+        assert hub.schema is not None
+        headers = {
+            "headwater-view-version": str(hub.schema.version),
+            "headwater-key": orjson.dumps(hub.schema.key).decode(),
+        }
+        return EventStream(lambda emit: follow(hub, after, emit), headers, seconds)
+
+    def describe(self) -> dict[str, Any]:
+        return {"/views/{view}/changes": {"get": _DESCRIPTION}}
+
+
+async def follow(hub: Hub, after: int | None, emit: Emit) -> None:
+    """Emit a snapshot, or what came after a change, and then changes as they come."""
+    with hub:
+        position: int | None = None
+        if after is not None:
+            position = await hub.resume(after)
+            if position is None:
+                await emit(reset_event(hub.why_reset))
+        while hub.over is None:
+            if position is None:
+                try:
+                    position = await _emit_snapshot(hub, emit)
+                except UnknownView:
+                    await hub.fresh()  # which ends the hub
+                    continue
+                except HeadwaterError as error:
+                    await emit(comment(error.cause.replace("\n", " ")))
+                    return  # the client comes again, after a while
+            if position is None or (taken := hub.ring.take(position)) is None:
+                await emit(reset_event(hub.why_reset))
+                position = None
+            elif taken[0]:
+                position = taken[1]
+                await emit(taken[0])
+            else:
+                await hub.wait()
+        await emit(hub.over)
+
+
+async def _emit_snapshot(hub: Hub, emit: Emit) -> int | None:
+    """The position behind the snapshot; None when so much changed meanwhile that it is void."""
+    content = await hub.content()
+    for piece in content.pieces:
+        if hub.ring.after(content.number) is None:
+            return None
+        await emit(piece)
+    return hub.ring.after(content.number)
+
+
+_DESCRIPTION: dict[str, Any] = {
+    "operationId": "followView",
+    "tags": ["views"],
+    "summary": "Follow a view: its rows, then every change, as server-sent events",
+    "description": (
+        "Events: `snapshot` (an array of rows), `snapshot-end`, `upsert` (a row), `delete` (a key), `progress` "
+        "(with every batch, and every ten seconds in silence), `reset` (forget everything: a snapshot follows), "
+        "`error` (the view is gone). Who comes back with the id of the last event gets what has changed since. "
+        "Who is behind gets only the last change of each key."
+    ),
+    "parameters": [
+        {
+            "name": "view",
+            "in": "path",
+            "required": True,
+            "description": "The name of a view.",
+            "schema": {"type": "string"},
+        },
+        {
+            "name": "after",
+            "in": "query",
+            "description": "The id of the last event that the client got.",
+            "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+        },
+        {
+            "name": "seconds",
+            "in": "query",
+            "description": "End the stream after so many seconds.",
+            "schema": {"type": "number", "minimum": 0, "maximum": 86400},
+        },
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "description": "As `after`, and stronger: browsers send it when they come back.",
+            "schema": {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        },
+    ],
+    "responses": {
+        "200": {
+            "description": "Events, for as long as the client listens.",
+            "headers": {
+                "Headwater-View-Version": {"schema": {"type": "string"}},
+                "Headwater-Key": {
+                    "description": "The columns of the key, as JSON.",
+                    "schema": {"type": "string"},
+                },
+            },
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **problems(
+            {
+                400: "The number or the length of time is none.",
+                404: "There is no such view.",
+                500: "The view store does not answer.",
+            }
+        ),
+    },
+}
