@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headwater.connect.sinks.factory import parquet as parquet
     from headwater.connect.sinks.factory import redis as redis
     from headwater.connect.sinks.factory import search as search
+    from headwater.serve.subscribing import subscribe as subscribe
     from headwater.streams import testing as testing
     from headwater.streams.app import App as App
     from headwater.streams.declarations import LOG_TIME as LOG_TIME
@@ -47,6 +48,7 @@ _HOMES = {
     "search": "connect.sinks.factory",
     "session": "streams.windows",
     "sliding": "streams.sliding",
+    "subscribe": "serve.subscribing",
     "testing": "streams",
     "tumbling": "streams.windows",
     "unique": "streams.unique",

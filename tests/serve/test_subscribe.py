@@ -1,0 +1,179 @@
+"""``hw.subscribe`` against a real server."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.errors import BadInput, UnknownView, Unreachable
+from headwater.serve.changes import ViewChanges
+from headwater.serve.subscribing import (
+    Copy,
+    Delete,
+    Progress,
+    Reset,
+    Snapshot,
+    SnapshotEnd,
+    Subscription,
+    Upsert,
+    ViewEvent,
+)
+from headwater.views import ViewStore, open_store
+from tests.serve.following import PATIENCE, Running, serving_of
+from tests.support.servers import free_port
+from tests.views.words import batch, content, words
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ViewStore]:
+    with open_store(f"sqlite:///{tmp_path}/views.db") as opened:
+        opened.define(words(), "f")
+        opened.apply("words", 1, batch(0, {"a": 1, "b": 2}))
+        yield opened
+
+
+@pytest.fixture
+def server(store: ViewStore, tmp_path: Path) -> Iterator[Running]:
+    with Running([ViewChanges(serving_of(store, tmp_path))], free_port()) as running:
+        yield running
+
+
+def _until(events: Iterator[ViewEvent], batch: int) -> list[ViewEvent]:
+    found: list[ViewEvent] = []
+    for event in events:
+        found.append(event)
+        if isinstance(event, Progress) and event.batch == batch:
+            return found
+    raise AssertionError("the events ended")
+
+
+def _counts(changes: Subscription) -> dict[str, int]:
+    return {key: row["n"] for key, row in changes.rows.items()}
+
+
+def test_events_and_rows(server: Running, store: ViewStore) -> None:
+    with hw.subscribe(server.url, "words") as changes:
+        events = iter(changes)
+        snapshot, end, progress = _until(events, 0)
+        assert snapshot == Snapshot([{"word": "a", "n": 1}, {"word": "b", "n": 2}])
+        assert end == SnapshotEnd(2, 1, {"word": "string", "n": "bigint"}, ("word",))
+        assert isinstance(progress, Progress) and changes.progress == progress
+        assert _counts(changes) == {"a": 1, "b": 2}
+        store.apply("words", 1, batch(1, {"a": 3}, deleted=["b"]))
+        assert _until(events, 1)[:-1] == [Delete(3, "b"), Upsert(4, "a", {"word": "a", "n": 3})]
+        assert _counts(changes) == {"a": 3}
+        assert changes.last == 4
+
+
+def test_asynchronously(server: Running, store: ViewStore) -> None:
+    async def follow() -> dict[str, int]:
+        async with hw.subscribe(server.url, "words") as changes, asyncio.timeout(PATIENCE):
+            async for event in changes:
+                if isinstance(event, SnapshotEnd):
+                    await asyncio.to_thread(store.apply, "words", 1, batch(1, {"c": 5}))
+                if isinstance(event, Progress) and event.batch == 1:
+                    return _counts(changes)
+        raise AssertionError("the events ended")
+
+    assert asyncio.run(follow()) == {"a": 1, "b": 2, "c": 5}
+
+
+def test_it_goes_on_where_it_was_when_the_server_comes_back(store: ViewStore, tmp_path: Path) -> None:
+    port = free_port()
+    serving = serving_of(store, tmp_path)
+    changes = hw.subscribe(f"http://127.0.0.1:{port}", "words")
+    events = iter(changes)
+    with Running([ViewChanges(serving)], port):
+        _until(events, 0)
+    store.apply("words", 1, batch(1, {"a": 7}))
+    with Running([ViewChanges(serving)], port):
+        found = _until(events, 1)
+        assert found[:-1] == [Upsert(3, "a", {"word": "a", "n": 7})], "no snapshot, nothing twice"
+        changes.close()
+        store.apply("words", 1, batch(2, {"a": 8}))
+        assert list(events) == []
+    assert _counts(changes) == {"a": 7, "b": 2}
+
+
+def test_it_starts_over_when_the_changes_are_gone(store: ViewStore, tmp_path: Path) -> None:
+    port = free_port()
+    serving = serving_of(store, tmp_path)
+    changes = hw.subscribe(f"http://127.0.0.1:{port}", "words")
+    events = iter(changes)
+    with Running([ViewChanges(serving)], port):
+        _until(events, 0)
+    for number in range(1, 6):
+        store.apply("words", 1, batch(number, {"a": number}, deleted=["b"]))
+    store.trim_changes("words", keep=1)
+    with Running([ViewChanges(serving)], port):
+        found = _until(events, 5)
+        assert [type(event) for event in found] == [Reset, Snapshot, SnapshotEnd, Progress]
+        assert _counts(changes) == content(store) == {"a": 5}
+
+
+def test_going_on_after_a_number(server: Running) -> None:
+    changes = hw.subscribe(server.url, "words", after=1)
+    assert _until(iter(changes), 0)[:-1] == [Upsert(2, "b", {"word": "b", "n": 2})]
+
+
+def test_another_thread_may_close_it(server: Running, store: ViewStore) -> None:
+    changes = hw.subscribe(server.url, "words")
+    seen = threading.Event()
+
+    def follow() -> None:
+        for event in changes:
+            if isinstance(event, Progress):
+                seen.set()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert seen.wait(PATIENCE)
+    changes.close()
+    store.apply("words", 1, batch(1, {"a": 3}))
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_view_that_is_not_there_or_no_more(server: Running, store: ViewStore) -> None:
+    with pytest.raises(UnknownView, match="nothing"):
+        next(iter(hw.subscribe(server.url, "nothing")))
+    events = iter(hw.subscribe(server.url, "words"))
+    _until(events, 0)
+    store.drop("words", 1)
+    with pytest.raises(UnknownView, match="words"):
+        list(events)
+
+
+def test_no_server() -> None:
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="words"):
+        next(iter(hw.subscribe(f"http://127.0.0.1:{free_port()}", "words", patience=0.5)))
+    assert time.monotonic() - began < PATIENCE
+    with pytest.raises(BadInput):
+        hw.subscribe("ftp://127.0.0.1", "words")
+
+
+def test_a_snapshot_that_was_cut_off_leaves_nothing() -> None:
+    copy = Copy()
+    copy.connected(("word",))
+    copy.take("snapshot", None, b'[{"word":"old"}]')
+    copy.connected(("word",))
+    copy.take("snapshot", None, b'[{"word":"new"}]')
+    copy.take("snapshot-end", "3", b'{"version":1,"key":["word"],"columns":{}}')
+    assert list(copy.rows) == ["new"]
+    copy.take("reset", "", b'{"why":"slow"}')
+    assert copy.last is None, "cut off now, it asks for a whole snapshot"
+    assert list(copy.rows) == ["new"], "shown until the new ones are whole"
+
+
+def test_keys_of_several_columns_and_structs() -> None:
+    copy = Copy()
+    copy.connected(("window", "word"))
+    copy.take("upsert", "1", b'{"word":"a","window":{"start":"s","end":"e"},"n":1}')
+    assert list(copy.rows) == [(("s", "e"), "a")]
+    copy.take("delete", "2", b'{"window":{"start":"s","end":"e"},"word":"a"}')
+    assert copy.rows == {}
