@@ -4,6 +4,7 @@ An error says what was being done (operation), to what (subject), why it failed 
 about it (next step). ``kafka_code`` is the number by which the Kafka protocol knows the same failure.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 LONGEST_PART = 1000  # characters
@@ -355,6 +356,10 @@ class ConditionInvalid(BadInput):
     next_step = "See docs/serving.md for how conditions are written."
     position: int = 0  # of the character at fault, from 1 on
 
+    @property
+    def details(self) -> Mapping[str, object]:
+        return {"position": self.position}
+
 
 class NotFound(HeadwaterError):
     """There is nothing at this address: no such row, no such path."""
@@ -372,6 +377,7 @@ class NotInTime(HeadwaterError):
     """A view that does not cover what a reader has written, after all the time that it was given."""
 
     next_step = "Ask again with the same token, or give it longer with wait=SECONDS."
+    details: Mapping[str, object] = {}  # which records are wanted, and the offsets that the view covers
 
 
 class TokenMissing(HeadwaterError):

@@ -51,7 +51,7 @@ _OPPOSITE: dict[str, Operator] = {
     "=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
     "is null": "is not null", "is not null": "is null",
 }  # fmt: skip
-_WORDS = frozenset(("and", "or", "not", "in", "is", "null", "true", "false"))
+WORDS = frozenset(("and", "or", "not", "in", "is", "null", "true", "false"))
 _EXAMPLE = "Write it like this: country = 'CH' and (n > 10 or n is null)."
 
 
@@ -239,7 +239,7 @@ class _Parser:
                 self._refuse(start + 1, f"{text[start]!r} has no meaning here")
             kind = match.lastgroup or "end"
             found = match[kind]
-            if kind == "name" and found.lower() in _WORDS:
+            if kind == "name" and found.lower() in WORDS:
                 kind, found = "word", found.lower()
             yield _Token(kind, found, match.start(match.lastgroup or 0) + 1)
             if kind == "end":
