@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-cdc demo clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-cdc demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -96,7 +96,10 @@ bench-many: test-dependencies ## What ten views over four streams cost, and wher
 bench-cdc: test-dependencies ## Capture beside Debezium, PostgreSQL and MariaDB (BENCH=--quick: shorter)
 	$(BIN)/python -m benchmarks.cdc --write docs/benchmarks.md $(BENCH)
 
-demo: setup ## A short tour of the log
+demo: setup ## A shop, live: the dashboard is at http://127.0.0.1:8080 (DEMO="--seconds 60")
+	$(BIN)/python -m examples.shop $(DEMO)
+
+tour: setup ## A short tour of the log
 	$(BIN)/python examples/log_tour.py
 
 clean: ## Remove the environment, caches and fetched jars

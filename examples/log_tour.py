@@ -1,4 +1,4 @@
-"""A tour of the log: a broker, a kill in the middle of a load, a transaction, a replay. Run it: make demo."""
+"""A tour of the log: a broker, a kill in the middle of a load, a transaction, a replay. Run it: make tour."""
 
 import signal
 import subprocess

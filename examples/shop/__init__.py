@@ -1,0 +1,1 @@
+"""The demo: a shop whose database, web pages and sensors become live views. Run it: make demo."""
