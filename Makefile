@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-cdc demo tour clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -50,8 +50,8 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 
-clients: test-dependencies ## Every way to share a topic, and clients in Go and JavaScript
-	HEADWATER_TEST_CLIENTS=all $(BIN)/python -m pytest tests/clients/test_groups.py
+clients: test-dependencies ## Every version of every client, every way to share a topic, and clients in Go and JavaScript
+	HEADWATER_TEST_CLIENTS=all $(BIN)/python -m pytest tests/clients
 	HEADWATER_TEST_CLIENTS=more $(BIN)/python -m pytest tests/clients/test_produce.py tests/clients/test_groups.py \
 		tests/clients/test_static_members.py tests/clients/test_transactions.py tests/clients/test_offsets.py \
 		tests/clients/test_admin.py
@@ -92,6 +92,9 @@ bench-streams: test-dependencies ## Streams beside Flink, Quix Streams, Bytewax 
 
 bench-many: test-dependencies ## What ten views over four streams cost, and where the time of a million events goes
 	$(BIN)/python -m benchmarks.streams_many --write docs/benchmarks.md $(BENCH)
+
+bench-subscriptions: test-dependencies ## A thousand clients that follow one view, a third of them coming and going
+	$(BIN)/python -m benchmarks.subscriptions --write docs/benchmarks.md $(BENCH)
 
 bench-cdc: test-dependencies ## Capture beside Debezium, PostgreSQL and MariaDB (BENCH=--quick: shorter)
 	$(BIN)/python -m benchmarks.cdc --write docs/benchmarks.md $(BENCH)
