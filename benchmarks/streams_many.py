@@ -50,7 +50,16 @@ def many(directory: Path, seconds: float, rate: int) -> list[list[str]]:
     data = directory / "many"
     port = free_port()
     program = Path(sys.executable).with_name("headwater")
-    command: list[str | Path] = [program, "up", _APPLICATION, "--data", data, "--port", str(port)]
+    command: list[str | Path] = [
+        program,
+        "up",
+        _APPLICATION,
+        "--data",
+        data,
+        "--port",
+        str(port),
+        "--no-serve",
+    ]
     rows = [["ten views over four streams", "value"]]
     with Group([Command(command, {})], directory / "many.log") as group:
         ready = _wait(group, data, lambda outputs: all(one["state"] == "running" for one in outputs))

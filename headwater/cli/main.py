@@ -19,6 +19,7 @@ from headwater.cli import (
     produce,
     replay,
     running,
+    serve,
     status,
     topics,
     views,
@@ -72,6 +73,7 @@ replay.register(app)
 jars.register(app)
 connect.register(app)
 doctor.register(app)
+serve.register(app)
 
 
 def run() -> NoReturn:

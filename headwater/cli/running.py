@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,27 +50,49 @@ def up(
     bootstrap: options.Bootstrap = None,
     properties: options.Properties = None,
     metrics_port: Metrics = None,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            "--http",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="The port of the HTTP server; 0 is a free one. [8080]",
+        ),
+    ] = None,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve/--no-serve",
+            help="Whether the HTTP server is started, too. [--serve]",
+            show_default=False,
+        ),
+    ] = True,
     seconds: Seconds = None,
 ) -> None:
     """Run everything that an application declares, until it is interrupted.
 
     A broker is started with it, unless --bootstrap, HEADWATER_BOOTSTRAP or headwater.toml names one. Its log
     is kept in the directory `log` of the data. The application's sources and sinks run in
-    processes of their own.
+    processes of their own, and so does its HTTP server, as `headwater serve` describes it.
 
     \b
     Examples:
       headwater up shop.py
-      headwater up shop.py --data /var/lib/shop --port 9092
+      headwater up shop.py --data /var/lib/shop --port 9092 --http 8080
     """
     app = _load(application)
     settings = stream_settings(application, data, store, master, bootstrap, properties)
+
+    def run_here(settings: "StreamSettings") -> None:
+        with _server(application, settings, properties or [], http) if serve else nullcontext():
+            _run_all(application, app, settings, properties, metrics_port, seconds)
+
     if _names_a_broker(bootstrap):
-        _run_all(application, app, settings, properties, metrics_port, seconds)
+        run_here(settings)
         return
     with embedded_broker(settings.data / "log", port) as address:
-        settings = stream_settings(application, data, store, master, address, properties)
-        _run_all(application, app, settings, properties, metrics_port, seconds)
+        run_here(stream_settings(application, data, store, master, address, properties))
 
 
 def run(
@@ -114,6 +136,17 @@ def _run_all(
     else:
         with beside(application, settings, properties or []):
             _run(app, settings, metrics_port, seconds)
+
+
+def _server(
+    application: str, settings: "StreamSettings", properties: list[str], port: int | None
+) -> AbstractContextManager[None]:
+    """The HTTP server in a process of its own; what it cannot start with is refused here, before anything runs."""
+    from headwater.cli.serve import served
+    from headwater.serve.settings import load_serve_settings
+
+    load_serve_settings(port=port)
+    return served(application, settings, properties, port)
 
 
 def _names_a_broker(bootstrap: str | None) -> bool:

@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.output import complain
+from headwater.cli.children import EXPLAINED, keep
 
 if TYPE_CHECKING:
     from headwater.connect.declaration import SourceDeclaration
@@ -33,9 +32,6 @@ Seconds = Annotated[
 ]
 
 LEASH = "HEADWATER_CONNECT_LEASH"  # set for a child that ends when its standard input does
-STOP_SECONDS = 60.0
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-EXPLAINED = 1  # the exit code of what does not pass by itself
 
 
 def chosen(app: "App", only: str | None) -> "list[SourceDeclaration | SinkDeclaration]":
@@ -108,38 +104,23 @@ def _follow_leash(stopping: threading.Event) -> None:
     stopping.set()
 
 
-def start_process(
-    application: str, settings: "StreamSettings", properties: list[str], only: str | None = None
-) -> subprocess.Popen[bytes]:
-    """The sources in a process of their own, which ends with this one."""
-    command = [sys.executable, "-m", "headwater.cli.main", "connect", "run", application]
+def _command(
+    application: str, settings: "StreamSettings", properties: list[str], only: str | None
+) -> list[str]:
+    command = ["connect", "run", application]
     command += ["--data", str(settings.data), "--bootstrap", settings.bootstrap]
     command += ["--source", only] if only is not None else []
     for each in properties:
         command += ["-X", each]
-    # In a group of its own: Ctrl-C reaches whoever started it, which stops it in its turn.
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, start_new_session=True, env={**os.environ, LEASH: "1"}
-    )
-
-
-def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Stops it in order, and by force if it does not heed."""
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    return command
 
 
 @contextmanager
 def beside(application: str, settings: "StreamSettings", properties: list[str]) -> Iterator[None]:
     """The sources of an application run beside what the block does; a process that ends is started again."""
     stopping = threading.Event()
-    keeper = threading.Thread(
-        target=_keep, args=(application, settings, properties, None, stopping), name="sources"
-    )
+    command = _command(application, settings, properties, None)
+    keeper = threading.Thread(target=keep, args=("the sources", command, LEASH, stopping), name="sources")
     keeper.start()
     try:
         yield
@@ -155,9 +136,10 @@ def _run_each(
     properties: list[str],
     stopping: threading.Event,
 ) -> None:
+    commands = {name: _command(application, settings, properties, name) for name in names}
     keepers = [
-        threading.Thread(target=_keep, args=(application, settings, properties, name, stopping), name=name)
-        for name in names
+        threading.Thread(target=keep, args=(f"source {name}", command, LEASH, stopping), name=name)
+        for name, command in commands.items()
     ]
     for keeper in keepers:
         keeper.start()
@@ -165,31 +147,3 @@ def _run_each(
         time.sleep(0.1)
     if not stopping.is_set():
         raise typer.Exit(EXPLAINED)
-
-
-def _keep(
-    application: str,
-    settings: "StreamSettings",
-    properties: list[str],
-    only: str | None,
-    stopping: threading.Event,
-) -> None:
-    """Keeps a process of sources running, unless it ends because somebody has to act: it has said so then."""
-    pause = FIRST_PAUSE
-    what = f"source {only}" if only is not None else "the sources"
-    while not stopping.is_set():
-        began = time.monotonic()
-        process = start_process(application, settings, properties, only)
-        try:
-            while process.poll() is None and not stopping.wait(0.2):
-                pass
-        finally:
-            if process.poll() is None:
-                end_process(process)
-        if stopping.is_set() or process.returncode in (0, EXPLAINED):
-            return
-        if time.monotonic() - began > 4 * LONGEST_PAUSE:
-            pause = FIRST_PAUSE
-        complain(f"{what} ended with code {process.returncode}; starting again in {pause:.0f} s")
-        stopping.wait(pause)
-        pause = min(LONGEST_PAUSE, pause * 2)

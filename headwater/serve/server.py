@@ -49,6 +49,7 @@ class Server:
         self._requests = RequestMetrics()
         serving.registry.register(self._requests)
         self._stopped = False
+        self.failure: HeadwaterError | None = None  # why it could not start
         self.app = Starlette(
             routes=self._routes(),
             exception_handlers={
@@ -116,8 +117,12 @@ class Server:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        for part in self.parts:
-            await part.start()
+        try:
+            for part in self.parts:
+                await part.start()
+        except HeadwaterError as error:
+            self.failure = error
+            raise
         try:
             yield
         finally:

@@ -147,7 +147,7 @@ def test_up_runs_the_sources(shop: Path) -> None:
     shop.write_text(
         "".join(line for line in text.splitlines(True) if "app.table" not in line)
     )  # Spark takes long
-    with started("up", str(shop), "--port", str(port)) as process:
+    with started("up", str(shop), "--port", str(port), "--no-serve") as process:
         until(lambda: status(shop).get("records", 0) == 101)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

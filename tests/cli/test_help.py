@@ -36,6 +36,7 @@ def test_the_verbs_are_all_there() -> None:
         "groups list", "groups describe", "groups reset", "groups delete",
         "up", "run", "status", "graph", "views", "replay", "jars",
         "connect run", "connect status", "connect signal", "connect remove", "doctor",
+        "serve",
     }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("shop")
     (folder / "shop.py").write_text(SHOP)
     port = free_port()
-    arguments = ("up", str(folder / "shop.py"), "--port", "0", "--metrics-port", str(port))
+    arguments = ("up", str(folder / "shop.py"), "--port", "0", "--no-serve", "--metrics-port", str(port))
     with Shop(*arguments, data=folder / "data") as running:
         running.metrics = f"http://127.0.0.1:{port}/metrics"  # type: ignore[attr-defined]
         first = [sale("pear", 2.5, "10:00:00"), sale("pear", 3.25, "10:01:00"), sale("boat", 400, "10:01:30")]
@@ -195,7 +195,9 @@ def test_ctrl_c_ends_it_with_all_its_processes_and_it_goes_on_later(shop: Shop) 
     assert "Traceback" not in shop.err()
     assert run("status", "--data", str(shop.data)).rows[0][3] == "stopped"
 
-    told = in_a_terminal("up", str(shop.data.parent / "shop.py"), "--port", "0", "--data", str(shop.data))
+    told = in_a_terminal(
+        "up", str(shop.data.parent / "shop.py"), "--port", "0", "--no-serve", "--data", str(shop.data)
+    )
     for word in ("per_minute", "watermark", "state rows", "running"):
         assert word in told
     # The view that was replayed goes on; the one that shared its query needs a new one.

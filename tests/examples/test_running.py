@@ -105,7 +105,7 @@ def test_an_example_runs_from_events_to_views(
     name: str, topic: str, events: list[dict[str, Any]], is_done: Any, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
-    with Application("up", str(EXAMPLES / f"{name}.py"), "--port", "0", data=data) as running:
+    with Application("up", str(EXAMPLES / f"{name}.py"), "--port", "0", "--no-serve", data=data) as running:
         running.produce(topic, events)
         with open_store(f"sqlite:///{data / 'views.db'}") as store:
             running.wait_for(lambda: is_done(store))

@@ -111,7 +111,7 @@ def test_a_view_over_tables_of_sqlite_equals_sql_on_it(tmp_path: Path) -> None:
             and known == (database.execute(REVENUE).fetchall())
         )
 
-    with Application("up", str(file), "--port", str(free_port()), data=data) as application:
+    with Application("up", str(file), "--port", str(free_port()), "--no-serve", data=data) as application:
         writer.write(60)
         application.wait_for(equal)
         writer.write(60)
