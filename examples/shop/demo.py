@@ -88,8 +88,18 @@ class Shopkeeper:
 def run(seconds: float | None, port: int, data: Path | None, seed: int, rate: float) -> int:
     """The demo from beginning to end; 0 when every view equals its recompute."""
     stopping = threading.Event()
+    signals = 0
+
+    def stop(*_: object) -> None:
+        """The first signal ends the demo with its verdict, the second without."""
+        nonlocal signals
+        signals += 1
+        stopping.set()
+        if signals == 2:
+            raise KeyboardInterrupt
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, stop)
     with _directory(data) as folder:
         try:
             return _run(folder, stopping, seconds, port, seed, rate)
@@ -110,10 +120,10 @@ def _run(
     traffic = None
     try:
         print("starting the shop: broker, capture, Spark, HTTP ...", flush=True)
-        url = keeper.find(r"(https?://[^\s,;]+?)/?[\s.]", stopping)
+        url = keeper.find(r"served at (https?://[\w.:-]+)", stopping)
         _await_health(url, keeper, stopping)
         print(f"\n  the dashboard is at {url}\n", flush=True)
-        bootstrap = _bootstrap(url, keeper, stopping)
+        bootstrap = keeper.find(r"starting shop on (\S+:\d+)", stopping)
         traffic = Traffic(database, url, bootstrap, seed, rate)
         traffic.start()
         with open_store(f"sqlite:///{data / 'views.db'}") as store:
@@ -196,10 +206,6 @@ def _await_health(url: str, keeper: Shopkeeper, stopping: threading.Event) -> No
             raise KeyboardInterrupt
         if time.monotonic() > end:
             raise DemoFailed(f"{url} does not answer")
-
-
-def _bootstrap(url: str, keeper: Shopkeeper, stopping: threading.Event) -> str:
-    return keeper.find(r"starting shop on (\S+:\d+)", stopping)
 
 
 def _free(port: int) -> int:
