@@ -103,7 +103,7 @@ async def _serve(
         gc.freeze()
         ready(settings.url(listener.getsockname()[1]))
 
-    uvicorn_server = _Uvicorn(_config(server, settings), begin)
+    uvicorn_server = _Uvicorn(config_of(server, settings), begin)
     stop = asyncio.Event()
     stopper = asyncio.create_task(_stop(stop, server, uvicorn_server))
     loop = asyncio.get_running_loop()
@@ -131,11 +131,12 @@ async def _stop(stop: asyncio.Event, server: Server, uvicorn_server: uvicorn.Ser
     await server.stop()
 
 
-def _config(server: Server, settings: ServeSettings) -> uvicorn.Config:
+def config_of(server: Server, settings: ServeSettings) -> uvicorn.Config:
+    """How uvicorn runs a server of ours."""
     logging.getLogger("uvicorn.error").addFilter(_unless_graceful)
     return uvicorn.Config(
         server,
-        loop="none",
+        loop="uvloop",
         http="httptools",
         lifespan="on",
         interface="asgi3",

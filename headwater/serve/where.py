@@ -85,7 +85,7 @@ class _Token:
     at: int  # the first character has number 1
 
     def __str__(self) -> str:
-        return "the end" if self.kind == "end" else repr(self.text)
+        return "the end" if self.kind == "end" else repr(_shown(self.text))
 
 
 class _Parser:
@@ -211,7 +211,7 @@ class _Parser:
         try:
             return _fitting(value, kind)
         except ValueError:
-            self._refuse(token.at, f"{token.text} is not a value of the type {kind}")
+            self._refuse(token.at, f"{_shown(token.text)} is not a value of the type {kind}")
 
     def _type_of(self, name: _Token) -> pa.DataType | None:
         if self._schema is None:
@@ -223,7 +223,7 @@ class _Parser:
         first, *path = column.split(".")
         kind = member_type(arrow_type(types[first]), tuple(path)) if first in types else None
         if kind is None:
-            self._refuse(name.at, f"there is no column {column!r}; there are {', '.join(types)}")
+            self._refuse(name.at, f"there is no column {_shown(column)!r}; there are {', '.join(types)}")
         return kind
 
     # -- tokens ------------------------------------------------------------------------------------
@@ -281,6 +281,10 @@ def _column(name: str) -> str:
     """
     parts = _PART.findall(name)
     return ".".join(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in parts)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 50 else f"{text[:50]}..."
 
 
 def _whole(text: str) -> int | Decimal:

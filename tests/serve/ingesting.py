@@ -51,7 +51,9 @@ def running(serving: Serving) -> Iterator[httpx.Client]:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)
         port = listener.getsockname()[1]
-        config = uvicorn.Config(Server(serving), log_level="warning", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            Server(serving, dashboard=False), log_level="warning", timeout_graceful_shutdown=5
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
