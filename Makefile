@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc demo tour clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -98,6 +98,9 @@ bench-subscriptions: test-dependencies ## A thousand clients that follow one vie
 
 bench-cdc: test-dependencies ## Capture beside Debezium, PostgreSQL and MariaDB (BENCH=--quick: shorter)
 	$(BIN)/python -m benchmarks.cdc --write docs/benchmarks.md $(BENCH)
+
+bench-serve: test-dependencies ## Reads of rows over HTTP beside bare servers and Datasette (BENCH=--quick: shorter)
+	$(BIN)/python -m benchmarks.reads --write docs/benchmarks.md $(BENCH)
 
 demo: setup ## A shop, live: the dashboard is at http://127.0.0.1:8080 (DEMO="--seconds 60")
 	$(BIN)/python -m examples.shop $(DEMO)

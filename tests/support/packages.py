@@ -21,6 +21,7 @@ PROGRAMS = {
     "npm": "npm",
     "mariadbd": "mariadb-server-core",
     "redis-server": "redis-server",
+    "wrk": "wrk",
     "chromium": "chromium",
     "pg_createcluster": "postgresql",  # the server's own programs are off PATH: see postgres.py
 }
