@@ -1,0 +1,84 @@
+"""A card with a live chart of a view."""
+
+from nicegui import ui
+from nicegui.run import io_bound
+
+from headwater.streams.declarations import Chart
+from headwater.ui import charting
+from headwater.ui.facts import Gatherer
+from headwater.ui.parts.elements import Plot, body, box, link, said
+from headwater.ui.reading import ChartData
+
+
+class ChartCard:
+    """Reads the view when it has changed, for all pages that show the chart together, and draws it."""
+
+    def __init__(self, gatherer: Gatherer, chart: Chart, *, with_link: bool = True) -> None:
+        self._gatherer, self._chart = gatherer, chart
+        self._drawn: ChartData | None = None
+        self._plot: Plot | None = None
+        self._reading = False
+        self.card = box("hw-card").props(f'data-chart="{chart.title}"')
+        with self.card:
+            with box("hw-card-head"):
+                if with_link:
+                    with box("", "a").props(f'href="{link("views", chart.view)}"'):
+                        said(chart.title, "", "span")
+                else:
+                    said(chart.title, "", "span")
+                self._note = said("", "hw-note", "span")
+            with body() as self._body:
+                self._said = said("Waiting for the view …", "hw-empty")
+                if chart.kind == "number":
+                    self._number = said("", "hw-number")
+
+    async def refresh(self) -> None:
+        """Draws what is new."""
+        if self._reading:
+            return
+        self._reading = True
+        try:
+            data = await io_bound(self._gatherer.reads.chart, self._chart)
+        finally:
+            self._reading = False
+        if data is None or data is self._drawn or self.card.is_deleted:
+            return
+        self._drawn = data
+        self._said.set_text(
+            data.cause or ("" if data.points.rows or data.total is not None else "No rows yet.")
+        )
+        self._said.set_visibility(bool(self._said.text))
+        if self._chart.kind == "number":
+            self._number.set_text("" if data.cause else f"{data.total or 0:,.10g}")
+            return
+        if data.cause:
+            return
+        left = data.points.left_out
+        self._note.set_text(
+            f"the {charting.MOST_NAMES} largest of {left + charting.MOST_NAMES}" if left else ""
+        )
+        table = {"names": list(data.points.names), "rows": [list(row) for row in data.points.rows]}
+        if self._plot is None:
+            if not data.points.rows:
+                return
+            with self._body:
+                kind = self._chart.kind
+                self._plot = Plot(
+                    kind if kind != "number" else "line",
+                    time=data.points.is_time,
+                    stacked=kind in ("bar", "area") and self._chart.by is not None,
+                    names=table["names"],
+                    rows=table["rows"],
+                )
+            return
+        self._plot.show(table=table, time=data.points.is_time)
+
+
+def start(cards: list[ChartCard]) -> None:
+    """Keeps charts up to date until the page is left."""
+
+    async def look() -> None:
+        for card in list(cards):
+            await card.refresh()
+
+    ui.timer(1.0, look)
