@@ -256,13 +256,16 @@ class Ingest:
 
     def _prepare(self, fitting: Fitting) -> None:
         """Makes the topics, as the engine would, where they are not there yet."""
-        from headwater.streams.engine.engine import TABLE_TOPIC
-
         admin = Admin(self._serving.connection)
         there = {each.name for each in admin.topics()}
         node, dead = fitting.node, dead_topic(fitting.name)
-        partitions = 1 if isinstance(node, Table) else node.partitions
-        configs = TABLE_TOPIC if isinstance(node, Table) else {}
+        partitions, configs = 1, dict[str, str]()
+        if isinstance(node, Table):
+            from headwater.streams.engine.engine import TABLE_TOPIC  # which takes Spark along
+
+            configs = TABLE_TOPIC
+        else:
+            partitions = node.partitions
         if fitting.topic not in there:
             admin.create_topic(fitting.topic, partitions, configs=configs, exist_ok=True)
         if dead not in there:
