@@ -61,7 +61,8 @@ class Look(Generic[T]):
         self, name: str, interest: Interest, every: float, work: Callable[[], T], first: T, pace: float = 4.0
     ) -> None:
         """What takes long is done less often: it may take one part in `pace` + 1 of the time."""
-        self.value, self.error = first, None  # type: T, Exception | None
+        self.value = first
+        self.error: Exception | None = None
         self.at = 0.0  # when it was looked last, by time.monotonic()
         self._name, self._interest, self._every, self._work, self._pace = name, interest, every, work, pace
         threading.Thread(target=self._run, name=f"look at {name}", daemon=True).start()
