@@ -239,11 +239,14 @@ class App:
         version: int = 1,
         emit: Emit | None = None,
         realtime: bool = False,
+        checkpoint: Duration = "5 minutes",
         partitions: int = 1,
     ) -> Callable[[_F], _F]:
         """Writes what the function computes to a topic, as JSON, each row exactly once.
 
         `realtime` runs it on Spark's real-time mode: a row does not wait for a batch, and arrives at least once.
+        Every `checkpoint` it then notes how far it is, for which its rows wait a second or two: what it wrote since
+        is what it writes again after a failure.
         """
 
         def declare(function: _F) -> _F:
@@ -257,6 +260,7 @@ class App:
                 version=_at_least_one(version, "version", subject),
                 emit=_emit(emit, subject),
                 realtime=realtime,
+                checkpoint=microseconds(checkpoint, use=f"the checkpoint of {topic}"),
                 partitions=_at_least_one(partitions, "partitions", subject),
             )
             return self._attach(function, self._add(output, subject))

@@ -118,6 +118,7 @@ class Topic:
     version: int = 1
     emit: Emit | None = None
     realtime: bool = False
+    checkpoint: int = 300_000_000  # of a query in real time: every so many microseconds
     partitions: int = 1
 
     kind = "topic"

@@ -2,7 +2,8 @@
 
 It reads and writes through Spark's Kafka connector alone, keeps a slot for each of its tasks all the time, and
 knows fewer operators. What it cannot do is said before anything starts. It writes each row at least once: after
-a failure, what was read since the last checkpoint (CHECKPOINT_EVERY) is written again.
+a failure, what was read since the last checkpoint (``Topic.checkpoint``) is written again. While it makes one, all of
+its tasks end and begin anew, and rows wait for a second or two: often is not better.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,6 @@ from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.topics import records
 from headwater.streams.sources.connector import java_properties
 
-CHECKPOINT_EVERY = "30 seconds"
 GUARANTEE = "at least once"
 
 # The operators of Spark's plan that real-time mode runs.
@@ -99,7 +99,8 @@ class RealtimeSink:
         # Each row goes out by itself: what waits for more to come would be late.
         made = made.option("kafka.linger.ms", "0").option("kafka.acks", "all")
         made = made.option("topic", self._output.topic).outputMode("update")
-        return made.trigger(realTime=CHECKPOINT_EVERY)  # type: ignore[no-any-return, call-overload]
+        every = f"{self._output.checkpoint} microseconds"
+        return made.trigger(realTime=every)  # type: ignore[no-any-return, call-overload]
 
 
 def _operators(plan: Any) -> Iterator[str]:

@@ -105,16 +105,18 @@ JAVA = [
     _java("3.9.2", [("classic", "range")], ["snappy"]),
 ]
 
-USUAL = [CONFLUENT, KAFKA_PYTHON, AIOKAFKA, *JAVA]
+USUAL = [CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA[0]]
+EVERY_VERSION = [*USUAL, *JAVA[1:]]
 
 
-def clients() -> list[Client]:
-    """The clients of this run."""
-    if os.environ.get("HEADWATER_TEST_CLIENTS") == "more":
+def clients(*, every_version: bool = False) -> list[Client]:
+    """The clients of this run: a library once, unless ``make clients`` or the test wants each of its versions."""
+    chosen = os.environ.get("HEADWATER_TEST_CLIENTS")
+    if chosen == "more":
         from tests.clients.more.matrix import MORE
 
         return MORE
-    return USUAL
+    return EVERY_VERSION if chosen == "all" or every_version else USUAL
 
 
 def groups_of(client: Client) -> list[tuple[str, str]]:

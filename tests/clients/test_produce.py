@@ -11,7 +11,9 @@ from tests.clients.records import null_header, numbered, samples
 
 Peers = Callable[[Client], Peer]
 CODECS = [
-    pytest.param(client, codec, id=f"{client}-{codec}") for client in clients() for codec in client.codecs
+    pytest.param(client, codec, id=f"{client}-{codec}")
+    for client in clients(every_version=True)
+    for codec in client.codecs
 ]
 
 
