@@ -110,12 +110,20 @@ class _Broker:
 class Fetcher:
     """Reads partitions of topics as raw batches.
 
-    ``patience`` is how long it goes on without an answer before it raises Unreachable.
+    ``patience`` is how long it goes on without an answer before it raises Unreachable; ``fetch_bytes`` how much it
+    asks for at a time.
     """
 
-    def __init__(self, connection: Connection, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
         self.connection = connection
         self.patience = patience
+        self._fetch_bytes = fetch_bytes
         self._metadata = Metadata({}, {})
         self._brokers: dict[tuple[str, int], _Broker] = {}
 
@@ -229,9 +237,8 @@ class Fetcher:
     def _ask(self, place: Place, offset: int) -> _Broker:
         (address,) = self._led([place])
         broker = self._broker(address)
-        body = fetch_body(
-            {place: offset}, wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, partition_bytes=FETCH_BYTES
-        )
+        size = self._fetch_bytes
+        body = fetch_body({place: offset}, wait_ms=500, min_bytes=1, max_bytes=size, partition_bytes=size)
         broker.send(FETCH, body)
         return broker
 

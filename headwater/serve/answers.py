@@ -13,6 +13,7 @@ from starlette.responses import Response
 from headwater.errors import (
     BadInput,
     HeadwaterError,
+    InvalidTopic,
     NotAllowed,
     NotFound,
     NotInTime,
@@ -26,6 +27,7 @@ from headwater.errors import (
 
 STATUSES: Mapping[type[HeadwaterError], int] = {
     BadInput: 400,
+    InvalidTopic: 400,
     TokenMissing: 401,
     NotAllowed: 403,
     NotFound: 404,

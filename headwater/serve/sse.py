@@ -123,7 +123,7 @@ def last_seen(headers: Mapping[str, str], query: Mapping[str, str], subject: str
     '12'
     """
     given = headers.get("last-event-id") or query.get("after") or None
-    if given is not None and (len(given) > 2000 or not given.isprintable()):
+    if given is not None and (len(given) > 32_000 or not given.isprintable()):
         raise BadInput("follow", subject, "its last event id is none of ours", "Leave it away.")
     return given
 

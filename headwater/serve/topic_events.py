@@ -1,0 +1,205 @@
+"""Following a topic: ``GET /topics/{topic}/events``.
+
+A client gets the records that come, or, when it says so or was away, those since some place in the log.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from headwater.errors import HeadwaterError, OffsetOutOfRange
+from headwater.serve.answers import problem
+from headwater.serve.event_stream import Emit, EventStream, wanted_seconds
+from headwater.serve.openapi import problems
+from headwater.serve.serving import Serving
+from headwater.serve.sse import comment, event, last_seen
+from headwater.serve.topic_hub import Histories, TopicHub
+from headwater.serve.topic_records import From, Offsets, last_id, offsets_text, parse_from, parse_offsets
+
+SLOW_SECONDS = 30.0  # in which a client that reads the log takes a piece, or has to come again
+
+
+class TopicEvents:
+    """The part of the server that lets clients follow topics."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._hubs: dict[str, TopicHub] = {}
+        self._histories: Histories | None = None
+
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route("/topics/{topic}/events", self._events, methods=["GET"])]
+
+    async def start(self) -> None:
+        self._histories = Histories(self._serving.connection)
+
+    async def stop(self) -> None:
+        """Ends all streams; clients come back by themselves when a server is there again."""
+        for hub in list(self._hubs.values()):
+            hub.stop(comment("the server stops"))
+        if self._histories is not None:
+            self._histories.stop()
+
+    @property
+    def followers(self) -> Mapping[str, int]:
+        """How many follow each topic."""
+        return {topic: hub.readers for topic, hub in self._hubs.items()}
+
+    async def _events(self, request: Request) -> Response:
+        topic = request.path_params["topic"]
+        subject = f"the topic {topic}"
+        assert self._histories is not None, "start() was not called"
+        try:
+            seen = last_seen(request.headers, request.query_params, subject)
+            if seen is not None:
+                start = From("offsets", offsets=tuple(parse_offsets(seen, subject).items()))
+            else:
+                start = parse_from(request.query_params.get("from", "end"), subject)
+            seconds = wanted_seconds(request, subject)
+            hub = await self._hub(topic)
+            offsets, why = dict(hub.offsets), None  # type: tuple[Offsets, str | None]
+            if start.kind != "end":
+                offsets, why = await self._histories.resolve(topic, start)
+        except HeadwaterError as error:
+            return problem(error)
+        histories = self._histories
+        return EventStream(lambda emit: follow(hub, histories, offsets, why, emit), None, seconds)
+
+    async def _hub(self, topic: str) -> TopicHub:
+        hub = self._hubs.get(topic)
+        if hub is None:
+            hub = self._hubs[topic] = TopicHub(topic, self._serving.connection, self._forget)
+        hub.left = time.monotonic()
+        await hub.ready.wait()
+        if hub.failure is not None:
+            raise hub.failure
+        return hub
+
+    def _forget(self, hub: TopicHub) -> None:
+        if self._hubs.get(hub.topic) is hub:
+            del self._hubs[hub.topic]
+
+    def describe(self) -> dict[str, Any]:
+        return {"/topics/{topic}/events": {"get": _DESCRIPTION}}
+
+
+async def follow(
+    hub: TopicHub, histories: Histories, offsets: Offsets, why_reset: str | None, emit: Emit
+) -> None:
+    """Emit the records from a place on, as they are in the log and then as they come."""
+    with hub:
+        if why_reset is not None:
+            await emit(event("reset", {"why": why_reset}, offsets_text(offsets)))
+        while hub.over is None:
+            position = hub.place_of(offsets)
+            if position is None:
+                try:
+                    position = await _catch_up(hub, histories, offsets, emit)
+                except OffsetOutOfRange:
+                    found, why = await histories.resolve(
+                        hub.topic, From("offsets", offsets=tuple(offsets.items()))
+                    )
+                    offsets = found
+                    await emit(event("reset", {"why": why or "records are gone"}, offsets_text(offsets)))
+                    continue
+                except HeadwaterError as error:
+                    await emit(comment(error.cause.replace("\n", " ")))
+                    return  # the client comes again, after a while
+            last = offsets_text(offsets)
+            while hub.over is None and (taken := hub.ring.take(position)) is not None:
+                if taken[0]:
+                    position = taken[1]
+                    last = last_id(taken[0], last)
+                    await emit(taken[0])
+                else:
+                    await hub.wait()
+            # It has fallen out of the ring: the log has what follows.
+            offsets = parse_offsets(last, hub.topic)
+        await emit(hub.over)
+
+
+async def _catch_up(hub: TopicHub, histories: Histories, offsets: Offsets, emit: Emit) -> int:
+    """Emit what the log has up to a place of the ring, which still holds it in the end."""
+    async with histories.reading() as fetcher:
+        while hub.over is None:
+            position, up_to = hub.ring.end, dict(hub.offsets)
+            async for chunk in histories.read(fetcher, hub.topic, offsets, up_to):
+                try:
+                    async with asyncio.timeout(SLOW_SECONDS):
+                        await emit(b"".join(chunk))
+                except TimeoutError:
+                    cause = "the client does not take what it asked for"
+                    raise HeadwaterError("follow", f"the topic {hub.topic}", cause) from None
+            if offsets == up_to:
+                if hub.ring.holds(position):
+                    return position
+            elif up_to == hub.offsets:
+                await hub.wait()  # the client knows of something that the hub has yet to hear of
+        return hub.ring.end
+
+
+_DESCRIPTION: dict[str, Any] = {
+    "operationId": "followTopic",
+    "tags": ["topics"],
+    "summary": "Follow a topic: its records as server-sent events",
+    "description": (
+        "Events: `record` (partition, offset, timestamp, key, value, headers), `progress` (every ten seconds in "
+        "silence), `reset` (records in between are no longer in the log), `error` (the topic is gone). A value "
+        "that is JSON is given as such, others as text or base64, which `value_encoding` says. Transactions that "
+        "were rolled back are left out. Who comes back with the id of the last event gets what follows it."
+    ),
+    "parameters": [
+        {
+            "name": "topic",
+            "in": "path",
+            "required": True,
+            "description": "The name of a topic.",
+            "schema": {"type": "string"},
+        },
+        {
+            "name": "from",
+            "in": "query",
+            "description": (
+                "Where to begin: `end` (unless told otherwise), `beginning`, an offset, `-N` for the last N "
+                "records, or a time in ISO 8601; the same in every partition. Or an id of an event."
+            ),
+            "schema": {"type": "string"},
+        },
+        {
+            "name": "after",
+            "in": "query",
+            "description": "The id of the last event that the client got.",
+            "schema": {"type": "string", "pattern": "^[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*$"},
+        },
+        {
+            "name": "seconds",
+            "in": "query",
+            "description": "End the stream after so many seconds.",
+            "schema": {"type": "number", "minimum": 0, "maximum": 86400},
+        },
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "description": "As `after`, and stronger: browsers send it when they come back.",
+            "schema": {"type": "string", "pattern": "^[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*$"},
+        },
+    ],
+    "responses": {
+        "200": {
+            "description": "Events, for as long as the client listens.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **problems(
+            {
+                400: "The place or the length of time is none.",
+                404: "There is no such topic.",
+                503: "No broker answers.",
+            }
+        ),
+    },
+}
