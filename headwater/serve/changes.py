@@ -14,10 +14,12 @@ from starlette.routing import BaseRoute, Route
 from headwater.errors import HeadwaterError, UnknownView
 from headwater.serve.answers import problem
 from headwater.serve.event_stream import Emit, EventStream, wanted_seconds
-from headwater.serve.hub import Hub, Tailer
+from headwater.serve.feed import TOO_SLOW, ViewFeed
+from headwater.serve.hub import Tailer
 from headwater.serve.openapi import problems
 from headwater.serve.serving import Serving
 from headwater.serve.sse import change_number, comment, last_seen, reset_event
+from headwater.serve.where import parse_where
 
 
 class ViewChanges:
@@ -52,6 +54,9 @@ class ViewChanges:
             after = None if seen is None else change_number(seen, subject)
             seconds = wanted_seconds(request, subject)
             hub = await self._tailer.hub(view)
+            feed: ViewFeed = hub
+            if (where := request.query_params.get("where")) is not None:
+                feed = await hub.filtered(parse_where(where, hub.schema))
         except HeadwaterError as error:
             return problem(error)
         assert hub.schema is not None
@@ -59,20 +64,20 @@ class ViewChanges:
             "headwater-view-version": str(hub.schema.version),
             "headwater-key": orjson.dumps(hub.schema.key).decode(),
         }
-        return EventStream(lambda emit: follow(hub, after, emit), headers, seconds)
+        return EventStream(lambda emit: follow(feed, after, emit), headers, seconds)
 
     def describe(self) -> dict[str, Any]:
         return {"/views/{view}/changes": {"get": _DESCRIPTION}}
 
 
-async def follow(hub: Hub, after: int | None, emit: Emit) -> None:
+async def follow(hub: ViewFeed, after: int | None, emit: Emit) -> None:
     """Emit a snapshot, or what came after a change, and then changes as they come."""
     with hub:
         position: int | None = None
         if after is not None:
             position = await hub.resume(after)
             if position is None:
-                await emit(reset_event(hub.why_reset))
+                await emit(reset_event(hub.why_not(after)))
         while hub.over is None:
             if position is None:
                 try:
@@ -83,8 +88,12 @@ async def follow(hub: Hub, after: int | None, emit: Emit) -> None:
                 except HeadwaterError as error:
                     await emit(comment(error.cause.replace("\n", " ")))
                     return  # the client comes again, after a while
-            if position is None or (taken := hub.ring.take(position)) is None:
-                await emit(reset_event(hub.why_reset))
+            if position is None:
+                await emit(reset_event(TOO_SLOW))  # for the snapshot
+                continue
+            taken = hub.ring.take(position)
+            if taken is None:
+                await emit(reset_event(hub.why_lost(position)))
                 position = None
             elif taken[0]:
                 position = taken[1]
@@ -94,7 +103,7 @@ async def follow(hub: Hub, after: int | None, emit: Emit) -> None:
         await emit(hub.over)
 
 
-async def _emit_snapshot(hub: Hub, emit: Emit) -> int | None:
+async def _emit_snapshot(hub: ViewFeed, emit: Emit) -> int | None:
     """The position behind the snapshot; None when so much changed meanwhile that it is void."""
     content = await hub.content()
     for piece in content.pieces:
@@ -127,6 +136,15 @@ _DESCRIPTION: dict[str, Any] = {
             "in": "query",
             "description": "The id of the last event that the client got.",
             "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+        },
+        {
+            "name": "where",
+            "in": "query",
+            "description": (
+                "Only rows for which this holds, written as for a read; a row for which it does not, or not any "
+                "more, is a `delete`, be it known to the client or not."
+            ),
+            "schema": {"type": "string"},
         },
         {
             "name": "seconds",

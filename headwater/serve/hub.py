@@ -1,8 +1,7 @@
-"""A followed view inside the server: its newest changes in a ring, and a snapshot that newcomers share.
+"""A followed view inside the server, and the thread that reads what is new.
 
-One thread, the tailer, looks for commits and reads what is new; all else happens in the event loop. Changes are
-encoded once, whoever gets them. A reader has a position in the ring and no queue: what it has not taken costs
-nothing, and a reader that was too slow starts over with a snapshot.
+One thread, the tailer, looks for commits of all views that somebody follows; all else happens in the event loop.
+Changes are encoded once, whoever gets them.
 """
 
 import asyncio
@@ -12,21 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headwater.errors import HeadwaterError, UnknownView
+from headwater.errors import HeadwaterError, NotReady, UnknownView
+from headwater.serve.feed import MISSED, ViewFeed, read_content
+from headwater.serve.filtered import Encoded, Filtered
+from headwater.serve.matching import matcher
 from headwater.serve.ring import PIECE, Ring
-from headwater.serve.sse import (
-    COMMENT_KEY,
-    PROGRESS_KEY,
-    change_event,
-    comment,
-    event,
-    progress_event,
-    snapshot_end_event,
-    snapshot_events,
-)
+from headwater.serve.sse import COMMENT_KEY, PROGRESS_KEY, change_event, comment, event, progress_event
 from headwater.views.filters import Filter
 from headwater.views.model import Change, News, Progress, ViewSchema
 from headwater.views.store import ViewStore
@@ -42,24 +34,11 @@ LINGER_SECONDS = 30.0  # for which a view that nobody follows any more is kept a
 RETRY_SECONDS = 1.0  # after the store failed
 SEND_SECONDS = 50e-6  # that a send to one reader takes, about
 LONGEST_WAIT = 0.1  # seconds for which changes are gathered for many readers
-FRESH = 200  # changes that a snapshot may be old, or as many as it has rows
+CONDITIONS = 32  # that a view is followed with at a time; each is tried on every change
 
 OTHER_COLUMNS = "the view has a new version with other columns"
-TOO_SLOW = "changes came faster than they were read"
-MISSED = "the store no longer has the changes after this one"
-AHEAD = "the store has no change of this number; was the view rebuilt?"
 
 Result = TypeVar("Result")
-Encoded = tuple[list[str | None], list[bytes], int]  # keys, events, and how many of these are changes
-
-
-@dataclass(frozen=True)
-class Content:
-    """A snapshot as it is sent, in pieces that all who get it share."""
-
-    number: int  # of the last change in it
-    rows: int
-    pieces: tuple[bytes, ...]
 
 
 def encode(changes: list[Change], progress: Progress | None) -> list[Encoded]:
@@ -82,46 +61,21 @@ def encode(changes: list[Change], progress: Progress | None) -> list[Encoded]:
     return chunks
 
 
-class Feed:
-    """What readers wait for: a ring, and a call when something is in it. Used in the event loop only."""
-
-    def __init__(self, ring: Ring) -> None:
-        self.ring = ring
-        self.readers = 0
-        self.why_reset = TOO_SLOW
-        self.over: bytes | None = None  # the event with which it has ended
-        self._news = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Until something was published after the last look."""
-        await self._news.wait()
-
-    def published(self) -> None:
-        """Wake all who wait."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
-
-    def end(self, last: bytes) -> None:
-        """Let all readers stop after this event."""
-        if self.over is None:
-            self.over = last
-            self.published()
-
-
-class Hub(Feed):
+class Hub(ViewFeed):
     """A view that somebody follows. The tailer calls ``look``; all else is called in the event loop."""
 
     def __init__(self, view: str, store: ViewStore, tailer: "Tailer") -> None:
-        super().__init__(Ring(most_events=KEPT, most_bytes=KEPT_BYTES))
+        super().__init__(
+            Ring(most_events=KEPT, most_bytes=KEPT_BYTES),
+            lambda: tailer.in_thread(lambda: read_content(store, view, None)),
+        )
         self.view = view
         self.schema: ViewSchema | None = None
         self.progress: Progress | None = None
         self.ready = asyncio.Event()
         self.failure: HeadwaterError | None = None  # why it could not begin
-        self.left = time.monotonic()  # when the last reader went
+        self._filtered: dict[str, Filtered] = {}  # by their conditions
         self._store, self._tailer = store, tailer
-        self._content: Content | None = None
-        self._making: asyncio.Task[Content] | None = None
         # Of the tailer:
         self._read: News | None = None  # the last one
         self._after = 0  # the last change read
@@ -200,12 +154,41 @@ class Hub(Feed):
         for keys, events, numbered in chunks:
             self.ring.append(keys, events, numbered)
         self.published()
+        for where, feed in list(self._filtered.items()):
+            if feed.readers or time.monotonic() - feed.left < LINGER_SECONDS:
+                feed.take_in(chunks)
+            else:
+                del self._filtered[where]
 
     def _reset(self, why: str, number: int) -> None:
-        self.why_reset = why
-        self.ring.clear(number)
-        self._content = None
-        self.published()
+        self.clear(why, number)
+        filtered, self._filtered = self._filtered, {}
+        for feed in filtered.values():
+            feed.end(comment(why))  # who comes back is asked whether its condition fits the columns
+
+    async def filtered(self, where: Filter) -> Filtered:
+        """The changes of the rows for which a condition holds."""
+        assert self.schema is not None
+        condition = repr(where)
+        feed = self._filtered.get(condition)
+        if feed is None:
+            idle = [one for one, feed in self._filtered.items() if not feed.readers]
+            if len(self._filtered) >= CONDITIONS:
+                if not idle:
+                    cause = f"it is followed with {CONDITIONS} other conditions already"
+                    step = "Ask again later, or without a condition."
+                    raise NotReady("follow", f"the view {self.view}", cause, step)
+                del self._filtered[idle[0]]
+            feed = Filtered(
+                self,
+                matcher(self.schema, where),
+                lambda: self._tailer.in_thread(lambda: read_content(self._store, self.view, where)),
+            )
+            self._filtered[condition] = feed
+            feed.built = asyncio.create_task(feed.build(self._tailer.in_thread))
+        feed.left = time.monotonic()
+        await asyncio.shield(feed.built)
+        return feed
 
     def _fail(self, error: HeadwaterError) -> None:
         self.failure = error
@@ -229,68 +212,12 @@ class Hub(Feed):
 
     def end(self, last: bytes) -> None:
         super().end(last)
+        for feed in self._filtered.values():
+            feed.end(last)
         self.ready.set()
         with self._lock:
             asked, self._asked = self._asked, []
         _answer(asked)
-
-    async def resume(self, number: int) -> int | None:
-        """The position behind this change; None, with ``why_reset`` set, when it cannot be had."""
-        if number > self.ring.number:
-            await self.fresh()  # another process, or a snapshot, may have seen it before this hub
-        position = self.ring.after(number)
-        if position is None:
-            self.why_reset = AHEAD if number > self.ring.number else MISSED
-        return position
-
-    async def content(self) -> Content:
-        """A snapshot that the ring follows on. It may be some changes old, and is then shared."""
-        kept = self._content
-        if kept is not None:
-            age = self.ring.number - kept.number
-            if self.ring.after(kept.number) is not None and age <= max(FRESH, kept.rows):
-                return kept
-        if self._making is None:
-            self._making = asyncio.create_task(self._make())
-            self._making.add_done_callback(self._made)
-        # Who goes meanwhile does not take the snapshot away from the others.
-        return await asyncio.shield(self._making)
-
-    async def _make(self) -> Content:
-        content = await self._tailer.in_thread(lambda: read_content(self._store, self.view, None))
-        if content.number > self.ring.number:
-            await self.fresh()
-        return content
-
-    def _made(self, task: "asyncio.Task[Content]") -> None:
-        self._making = None
-        if not task.cancelled() and task.exception() is None:
-            self._content = task.result()
-
-    def __enter__(self) -> "Hub":
-        self.readers += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.readers -= 1
-        self.left = time.monotonic()
-
-
-def read_content(store: ViewStore, view: str, where: Filter | None) -> Content:
-    """A snapshot, read from the store."""
-    pieces: list[bytes] = []
-    rows = 0
-
-    def each(texts: list[str]) -> None:
-        nonlocal rows
-        rows += len(texts)
-        pieces.extend(snapshot_events(texts, PIECE))
-
-    news = store.snapshot_texts(view, each, where=where)
-    end = snapshot_end_event(news)
-    if pieces and len(pieces[-1]) < PIECE:
-        end = pieces.pop() + end
-    return Content(news.last_change, rows, (*pieces, end))
 
 
 def _other_columns(before: ViewSchema, after: ViewSchema) -> bool:

@@ -8,11 +8,12 @@ reaches is told so. Readers cost the ring nothing, however many and however slow
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 PIECE = 64 << 10  # bytes that a reader who is behind gets at a time, unless one event is larger
 
 
-class _Chunk:
+class Chunk:
     """Events that came together."""
 
     __slots__ = ("data", "ends", "first", "keys", "needless", "number", "numbered")
@@ -31,6 +32,10 @@ class _Chunk:
             end += len(event)
             self.ends.append(end)
         self.needless: set[int] | None = None  # the events that a later one replaces, by their place here
+
+    def events(self) -> list[bytes]:
+        """Its events, one by one."""
+        return [self.data[begin:end] for begin, end in pairwise([0, *self.ends])]
 
     def pieces(self, begin: int, most: int) -> tuple[list[memoryview | bytes], int]:
         """What is needed of the events from ``begin`` on, and the place behind; more than ``most`` at the end."""
@@ -69,9 +74,9 @@ class Ring:
         self.number = number  # of the newest change in it
         self.start = self.end = 0  # positions: of the oldest event, and behind the newest
         self.size = 0
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[Chunk] = []
         self._firsts: list[int] = []
-        self._newest: dict[str, tuple[_Chunk, int]] = {}  # by key
+        self._newest: dict[str, tuple[Chunk, int]] = {}  # by key
         # What readers at some position got since the last append: those at one place share the bytes.
         self._taken: dict[tuple[int, int], tuple[bytes, int]] = {}
 
@@ -85,7 +90,7 @@ class Ring:
         if not events:
             return
         numbered = len(events) if numbered is None else numbered
-        chunk = _Chunk(self.end, self.number, numbered, keys, events)
+        chunk = Chunk(self.end, self.number, numbered, keys, events)
         newest = self._newest
         for place, key in enumerate(keys):
             if key is None:
@@ -120,6 +125,10 @@ class Ring:
             return self.end
         chunk = self._chunks[low]
         return chunk.first + number - chunk.number
+
+    def chunks(self) -> list[Chunk]:
+        """What it holds, oldest first. Chunks do not change."""
+        return list(self._chunks)
 
     def holds(self, position: int) -> bool:
         """Whether all events from this position on are here."""

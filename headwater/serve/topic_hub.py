@@ -20,7 +20,8 @@ from headwater.client.connection import Connection
 from headwater.client.fetcher import Fetcher
 from headwater.client.secured_fetcher import SecuredFetcher, is_secured
 from headwater.errors import HeadwaterError, OffsetOutOfRange, UnknownTopic
-from headwater.serve.hub import BEAT_SECONDS, LINGER_SECONDS, RETRY_SECONDS, Feed
+from headwater.serve.feed import Feed
+from headwater.serve.hub import BEAT_SECONDS, LINGER_SECONDS, RETRY_SECONDS
 from headwater.serve.ring import PIECE, Ring
 from headwater.serve.sse import COMMENT_KEY, PROGRESS_KEY, comment, event
 from headwater.serve.topic_records import From, Offsets, last_id, parse_offsets, progress_event, record_events
@@ -53,7 +54,6 @@ class TopicHub(Feed):
         self.offsets: Offsets = {}  # behind the newest event in the ring
         self.ready = asyncio.Event()
         self.failure: HeadwaterError | None = None
-        self.left = time.monotonic()
         self._places: deque[tuple[int, Offsets]] = deque()  # places between chunks of the ring, oldest first
         self._connection, self._leave = connection, leave
         self._loop = asyncio.get_running_loop()
@@ -103,14 +103,6 @@ class TopicHub(Feed):
         self._stopped = True
         self._leave(self)
         self.end(last)
-
-    def __enter__(self) -> "TopicHub":
-        self.readers += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.readers -= 1
-        self.left = time.monotonic()
 
     # -- in the thread -----------------------------------------------------------------------------
 

@@ -97,17 +97,17 @@ def stored_array(database: Database, stored: tuple[Any, ...], kind: pa.DataType)
     if decode is None:
         return pa.array(stored, kind)
     values = [None if value is None else decode(value) for value in stored]
-    return pa.array([_pairs(value, kind) for value in values], kind)
+    return pa.array([pairs(value, kind) for value in values], kind)
 
 
-def _pairs(value: Any, kind: pa.DataType) -> Any:
+def pairs(value: Any, kind: pa.DataType) -> Any:
     """Maps as Arrow takes them."""
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return [(key, _pairs(item, kind.item_type)) for key, item in value.items()]
+        return [(key, pairs(item, kind.item_type)) for key, item in value.items()]
     if pa.types.is_struct(kind):
-        return {member.name: _pairs(value[member.name], member.type) for member in kind}
+        return {member.name: pairs(value[member.name], member.type) for member in kind}
     if pa.types.is_list(kind):
-        return [_pairs(element, kind.value_type) for element in value]
+        return [pairs(element, kind.value_type) for element in value]
     return value

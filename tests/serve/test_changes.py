@@ -295,3 +295,69 @@ def test_a_view_that_nobody_follows_is_forgotten(
         time.sleep(0.02)
     with stream(_changes(server, after=1)) as events:
         assert until(events, "progress")[-1][2]["batch"] == 0
+
+
+def test_only_rows_for_which_a_condition_holds(server: Running, store: ViewStore) -> None:
+    store.apply("words", 1, batch(0, {"a": 1, "b": 20, "c": 30}))
+    with stream(_changes(server, where="n >= 10")) as events:
+        snapshot, end = until(events, "snapshot-end")
+        assert snapshot[2] == [{"word": "b", "n": 20}, {"word": "c", "n": 30}]
+        until(events, "progress")
+        store.apply("words", 1, batch(1, {"a": 11, "b": 2}, deleted=["c"]))
+        assert until(events, "progress")[:-1] == [
+            ("delete", "4", {"word": "c"}),
+            ("upsert", "5", {"word": "a", "n": 11}),
+            ("delete", "6", {"word": "b"}),
+        ]
+    with stream(_changes(server, where="n >= 10", after=end[1])) as events:
+        assert [(kind, data["word"]) for kind, _, data in until(events, "progress")[:-1]] == [
+            ("delete", "c"),
+            ("upsert", "a"),
+            ("delete", "b"),
+        ]
+    # Another condition, on what the ring held before it came.
+    with stream(_changes(server, where="n < 10", after=3)) as events:
+        assert [(kind, data["word"]) for kind, _, data in until(events, "progress")[:-1]] == [
+            ("delete", "c"),
+            ("delete", "a"),
+            ("upsert", "b"),
+        ]
+
+
+@pytest.mark.parametrize("where", ["n >", "nothing = 1", "n = 'many'", "n = 1; drop table x", ""])
+def test_a_condition_that_makes_no_sense(server: Running, store: ViewStore, where: str) -> None:
+    answer = httpx.get(_changes(server, where=where))
+    assert answer.status_code == 400, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_conditions_are_limited_in_number(
+    server: Running, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "CONDITIONS", 2)
+    store.apply("words", 1, batch(0, {"a": 1}))
+    with stream(_changes(server, where="n = 1")) as one, stream(_changes(server, where="n = 2")) as two:
+        until(one, "snapshot-end"), until(two, "snapshot-end")
+        assert httpx.get(_changes(server, where="n = 3")).status_code == 503
+        with stream(_changes(server, where="n = 2")) as again:
+            until(again, "snapshot-end")
+    with stream(_changes(server, where="n = 3")) as three:  # those that nobody follows make room
+        until(three, "snapshot-end")
+
+
+def test_a_condition_over_a_new_version(server: Running, store: ViewStore) -> None:
+    import pyarrow as pa
+
+    from headwater.views import Batch, Column, ViewSchema
+
+    store.apply("words", 1, batch(0, {"a": 1}))
+    columns = (Column("word", "string"), Column("many", "boolean"))
+    store.define(ViewSchema("words", 2, columns, ("word",)), "g")
+    store.apply("words", 2, Batch(0, pa.table({"word": ["a"], "many": [False]})))
+    with stream(_changes(server, where="n = 1")) as events:
+        until(events, "progress")
+        store.activate("words", 2)
+        assert list(events) == [], (
+            "the stream ends, and the next attempt is told that there is no such column"
+        )
+    assert httpx.get(_changes(server, where="n = 1", after=1)).status_code == 400
