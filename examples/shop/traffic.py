@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import httpx
 from confluent_kafka import Producer
@@ -23,8 +23,6 @@ from examples.shop.database import Shop
 STEP_SECONDS = 0.2
 AT_ONCE = 200  # events of a request
 PATIENCE = 60.0  # for a server that is away
-
-T = TypeVar("T", bound=NamedTuple)
 
 
 @dataclass
@@ -76,7 +74,8 @@ class Traffic:
         begin = time.monotonic()
         following = next(happenings)
         while not self._stopping.wait(STEP_SECONDS):
-            now, due = time.monotonic() - begin, []
+            now = time.monotonic() - begin
+            due: list[Any] = []
             while following.due <= now and len(due) < most:
                 due.append(following)
                 following = next(happenings)

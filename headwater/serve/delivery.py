@@ -3,6 +3,7 @@
 The event loop hands records over and gets a future back; it never waits for the broker itself.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -47,6 +48,9 @@ class Place(NamedTuple):
 
 
 Outcome = Place | HeadwaterError
+
+# What calls of a producer raise that has had a fatal error; confluent-kafka sometimes loses the first in the second.
+BROKEN = (KafkaException, SystemError)
 
 
 def token_of(places: Sequence[Place]) -> str:
@@ -163,13 +167,7 @@ class PlainDelivery:
             # The server counts what is on its way, and refuses more before this is reached.
             "queue.buffering.max.kbytes": max(2 * self._waiting_bytes // 1024, 32 << 10),
             "queue.buffering.max.messages": 1_000_000,
-            "error_cb": self._on_error,
         }
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():  # this producer takes nothing any more: the next request opens another
-            with self._lock:
-                self._producer = None
 
     def _poll(self) -> None:
         while not self._stopped.is_set():
@@ -177,6 +175,11 @@ class PlainDelivery:
             if producer is None:
                 self._stopped.wait(POLL_SECONDS)
                 continue
-            producer.poll(POLL_SECONDS)
-            if producer is not self._producer:
-                producer.flush(DELIVERY_SECONDS)  # of one that was given up, so that whoever waits is told
+            try:
+                producer.poll(POLL_SECONDS)
+            except BROKEN:  # it takes nothing any more: the next request opens another
+                with self._lock:
+                    self._producer = None
+                with contextlib.suppress(*BROKEN):
+                    producer.purge()
+                    producer.flush(1.0)  # tells whoever waits

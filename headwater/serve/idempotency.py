@@ -28,9 +28,18 @@ from headwater.errors import (
     KeyReused,
     NotDelivered,
     StaleProducerEpoch,
+    TransactionAborted,
     UnknownTopic,
 )
-from headwater.serve.delivery import BATCH_BYTES, LARGEST_RECORD, Outcomes, Place, Record, hand_over
+from headwater.serve.delivery import (
+    BATCH_BYTES,
+    BROKEN,
+    LARGEST_RECORD,
+    Outcomes,
+    Place,
+    Record,
+    hand_over,
+)
 from headwater.serve.remembered import Memory, Remembered, topic_of
 
 TRANSACTION_SECONDS = 20.0
@@ -82,9 +91,13 @@ class _Writer(TransactionalWriter):
         if not records:
             return []
         outcomes = Outcomes(len(records))
-        hand_over(self.producer, records, outcomes)
-        while self.producer.flush(FLUSH_SECONDS):
-            pass  # each record fails by itself at the transaction's time-out
+        try:
+            hand_over(self.producer, records, outcomes)
+            while self.producer.flush(FLUSH_SECONDS):
+                pass  # each record fails by itself at the transaction's time-out
+        except BROKEN as error:
+            cause = "its producer can do no more; another one may have taken over"
+            raise TransactionAborted("write in", self._subject, cause) from error
         found = outcomes.done.result(timeout=0)
         for outcome in found:
             if isinstance(outcome, HeadwaterError):
@@ -190,7 +203,7 @@ class KeyedDelivery:
         except HeadwaterError as error:
             # Whether it was committed is in the topic, to be read when the id has been taken over again.
             self._lose()
-            if isinstance(error, StaleProducerEpoch):
+            if isinstance(error, StaleProducerEpoch | TransactionAborted):
                 time.sleep(random.uniform(0, PAUSE_SECONDS))
             for request in requests:
                 request.attempts += 1
