@@ -101,7 +101,9 @@ class BrokerWatch:
             if partition.leader >= 0
         ]
         ends, now = admin.latest(places), time.time()
-        self._look_slowly(admin, places, [(node.host, node.port) for node in metadata.brokers.values()])
+        self._look_slowly(
+            admin, places, [(str(node.host), int(node.port)) for node in metadata.brokers.values()]
+        )
         topics: dict[str, TopicFacts] = {}
         for name, topic in sorted(metadata.topics.items()):
             numbers = [number for number in sorted(topic.partitions) if (name, number) in ends]

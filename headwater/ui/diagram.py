@@ -12,10 +12,10 @@ from itertools import pairwise
 from headwater.streams.graph import Graph
 
 WIDTH, HEIGHT = 196, 62
-GAP_X, GAP_Y = 132, 26
+GAP_X, GAP_Y = 150, 24
 PASSAGE = 34  # the height that a passing line takes in a column
 MARGIN = 14
-LABEL = (104, 46)  # of a line's figures
+LABEL = (120, 36)  # of a line's figures
 SWEEPS = 6
 
 
@@ -86,17 +86,33 @@ def draw(graph: Graph) -> Diagram:
     named |= {sink_id(name): (name, "sink") for name in graph.sinks}
     edges = edges_of(graph)
     depth = columns_of(named, edges)
-    chains = _chains(edges, depth)
-    columns = _ordered(named, depth, chains)
-    place = _placed(columns, chains)
-    height = max((place[name][1] + _height(name) for column in columns for name in column), default=0.0)
+    place: dict[str, tuple[float, float]] = {}
+    chains: dict[tuple[str, str], Chain] = {}
+    bottom = 0.0
+    for part in _parts(named, edges):  # what has nothing to do with each other stands one below the other
+        own = _chains([edge for edge in edges if edge[0] in part], depth)
+        found = _placed(_ordered(part, {name: depth[name] for name in part}, own), own)
+        place |= {name: (x, y + bottom) for name, (x, y) in found.items()}
+        bottom = max(y + _height(name) for name, (_, y) in place.items()) + GAP_Y - MARGIN
+        chains |= own
     boxes = tuple(Box(name, label, kind, *place[name]) for name, (label, kind) in named.items())
+    columns = max(depth.values(), default=-1) + 1
     return Diagram(
-        width=2 * MARGIN + len(columns) * WIDTH + max(0, len(columns) - 1) * GAP_X,
-        height=height + MARGIN,
+        width=2 * MARGIN + columns * WIDTH + max(0, columns - 1) * GAP_X,
+        height=bottom - GAP_Y + 2 * MARGIN,
         boxes=boxes,
-        lines=_lines(chains, place, boxes),
+        lines=_lines(chains, place),
     )
+
+
+def _parts(names: Iterable[str], edges: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """The names in groups that lines hold together."""
+    group = {name: name for name in names}
+    for source, target in edges:
+        old, new = group[target], group[source]
+        if old != new:
+            group = {name: new if each == old else each for name, each in group.items()}
+    return [[name for name in group if group[name] == each] for each in dict.fromkeys(group.values())]
 
 
 def columns_of(names: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
@@ -143,7 +159,7 @@ def _height(name: str) -> float:
 def _ordered(
     names: Iterable[str], depth: Mapping[str, int], chains: Mapping[tuple[str, str], Chain]
 ) -> list[list[str]]:
-    columns: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    columns: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]  # some may be empty
     for name in names:
         columns[depth[name]].append(name)
     for chain in chains.values():
@@ -216,7 +232,7 @@ def _apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
 
 
 def _lines(
-    chains: Mapping[tuple[str, str], Chain], place: Mapping[str, tuple[float, float]], boxes: Sequence[Box]
+    chains: Mapping[tuple[str, str], Chain], place: Mapping[str, tuple[float, float]]
 ) -> tuple[Line, ...]:
     taken: list[tuple[float, float]] = []
     lines = []
@@ -248,7 +264,7 @@ def _label(curve: Curve, taken: Sequence[tuple[float, float]]) -> tuple[float, f
     """On the middle of the curve, or as near to it as other labels allow."""
     begin, middle, end = curve
     best, least = (middle, (begin[1] + end[1]) / 2), float("inf")
-    for share in (0.5, 0.58, 0.42, 0.66, 0.34, 0.74, 0.26):
+    for share in (0.5, 0.58, 0.42, 0.66, 0.34, 0.74, 0.26, 0.85, 0.15):
         back = 1 - share
         y = begin[1] * (back**3 + 3 * back**2 * share) + end[1] * (3 * back * share**2 + share**3)
         overlap = sum(

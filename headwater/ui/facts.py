@@ -1,7 +1,7 @@
 """One look at everything, once a second for all open pages together, and at nothing while no page is open."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,7 +126,8 @@ class Gatherer:
         self._row_rates: dict[str, float] = {}
         self._change_rates: dict[str, float] = {}
         self._broker = Look("the broker", self.interest, EVERY, self.broker.look, BrokerFacts())
-        self._views = Look("the views", self.interest, EVERY, self._look_at_views, {})
+        none: dict[str, ViewInfo] = {}
+        self._views = Look("the views", self.interest, EVERY, self._look_at_views, none)
         self._locals = Look("the status", self.interest, EVERY, self._look_here, Locals())
 
     def facts(self) -> Facts:
@@ -173,8 +174,9 @@ class Gatherer:
         data, now = self.serving.settings.data, time.time()
         found = Locals(now, self._status.read(), tuple(read_statuses(data)), tuple(read_sink_statuses(data)))
         self._row_rates = {
-            output["name"]: self._rates.take(f"rows {output['name']}", now, output["rows_in"]) or 0.0
+            output["name"]: rate
             for output in (found.document or {}).get("outputs", [])
+            if (rate := self._rates.take(f"rows {output['name']}", now, output["rows_in"])) is not None
         }
         facts = Facts(
             application=self.serving.app.name,
@@ -194,11 +196,11 @@ class Gatherer:
 def output_figures(facts: Facts, output: Mapping[str, Any]) -> list[float | None]:
     """A sample of what OUTPUT_FIGURES names."""
     is_live = facts.engine == "running"
-    rates = [facts.broker.topics[topic].rate for topic in output["offsets"] if topic in facts.broker.topics]
+    rates = _rates(facts, output["offsets"])
     lags = [facts.lag_of(output, topic) for topic in output["offsets"]]
     parts = phases(output["phases"])
     return [
-        sum(rate or 0.0 for rate in rates) if rates else None,
+        sum(rates) if rates else None,
         facts.row_rates.get(output["name"]) if is_live else None,
         sum(lag or 0 for lag in lags) if lags and None not in lags else output["lag"],
         facts.gap(output),
@@ -213,17 +215,21 @@ def output_figures(facts: Facts, output: Mapping[str, Any]) -> list[float | None
 
 def total_figures(facts: Facts) -> list[float | None]:
     """A sample of what TOTAL_FIGURES names."""
-    topics = {topic for output in facts.outputs.values() for topic in output["offsets"]}
-    rates = [facts.broker.topics[topic].rate or 0.0 for topic in topics if topic in facts.broker.topics]
+    rates = _rates(facts, {topic for output in facts.outputs.values() for topic in output["offsets"]})
     lags = [output["lag"] for output in facts.outputs.values() if output["lag"] is not None]
     gaps = [gap for output in facts.outputs.values() if (gap := facts.gap(output)) is not None]
     return [
-        sum(rates),
-        sum(facts.row_rates.values()) if facts.engine == "running" else 0.0,
+        sum(rates) if rates else None,
+        sum(facts.row_rates.values()) if facts.engine == "running" and facts.row_rates else None,
         sum(lags) if lags else None,
         max(gaps, default=None),
         sum(facts.change_rates.values()),
     ]
+
+
+def _rates(facts: Facts, topics: Iterable[str]) -> list[float]:
+    found = (facts.broker.topics[topic].rate for topic in topics if topic in facts.broker.topics)
+    return [rate for rate in found if rate is not None]
 
 
 def phases(spark: Mapping[str, int]) -> dict[str, int]:

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -94,7 +95,7 @@ def message_filter(text: str) -> Test | None:
 
     def contains(message: Message) -> bool:
         parts = [message.key() or b"", message.value() or b""]
-        parts += [part for name, value in message.headers() or [] for part in (name.encode(), value or b"")]
+        parts += [part for name, value in _headers(message) for part in (name.encode(), value or b"")]
         return any(folded in part.lower() for part in parts)
 
     return contains
@@ -111,7 +112,7 @@ def shown(message: Message) -> Shown:
         timestamp=timestamp if kind else None,
         key=_text(key),
         value=_text(value[:KEPT_BYTES] if value is not None else None),
-        headers=tuple((name, _text(content)) for name, content in message.headers() or []),
+        headers=tuple((name, _text(content)) for name, content in _headers(message)),
         size=len(key or b"") + len(value or b""),
         is_json=not cut and _is_json(value),
         is_cut=cut,
@@ -302,6 +303,11 @@ def in_order(messages: list[Message]) -> list[Message]:
 
 def _offsets(messages: list[Message], partition: int, more: int = 0) -> list[int]:
     return [_offset(message) + more for message in messages if message.partition() == partition]
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    # confluent-kafka's types allow for what may be sent; what is received is always a list of these.
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])
 
 
 def _offset(message: Message) -> int:

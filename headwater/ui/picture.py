@@ -87,7 +87,7 @@ class Picture:
         if isinstance(node, View | Table):
             info = facts.views.get(node.name)
             if info is None:
-                return output["state"]
+                return str(output["state"])
             serving = next((each for each in info.versions if each.version == info.serving), None)
             if serving is None or len(info.versions) > 1:
                 return f"building version {info.versions[-1].version}"
@@ -137,10 +137,10 @@ class Picture:
         if tone == "plain" and behind:
             tone = "warn"
         said = [texts.rate(rate)] if rate is not None else []
-        if lag:
-            said.append(f"lag {lag}")
-        if watermark is not None:
-            said.append(f"mark {_behind(watermark)}")
+        more = ([f"lag {lag}"] if lag else []) + (
+            [f"wm {_behind(watermark)}"] if watermark is not None else []
+        )
+        said += [" · ".join(more)] if more else []
         title = f"{line.source} → {line.target}\n" + (
             f"watermark {texts.span(watermark)} behind the clock" if watermark is not None else ""
         )

@@ -3,6 +3,7 @@
 No Spark runs here: this writes what the engine and the connectors would, by their own classes.
 """
 
+import math
 import random
 import threading
 import time
@@ -102,7 +103,7 @@ class World:
             self.store.define(schema, "as tests compute them")
         now = datetime.now(UTC)
         for minutes in range(30, 0, -1):
-            self._count(now - timedelta(minutes=minutes), 240)
+            self._count(now - timedelta(minutes=minutes), 5000 + round(900 * math.sin(minutes / 4)))
         names = [{"id": n, "name": f"User {n}", "country": COUNTRIES[n % 5]} for n in range(1, 41)]
         self._apply("users", {"id": pa.int64(), "name": pa.string(), "country": pa.string()}, names)
         for row in names:

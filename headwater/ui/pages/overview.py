@@ -97,7 +97,7 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
             "name": "gap",
             "label": "Watermark",
             "value": texts.span(latest["gap"]),
-            "sub": f"behind the clock, {slowest['name']}" if slowest else "no event time is used",
+            "sub": f"behind in {slowest['name']}" if slowest else "no event time is used",
             "points": points("gap"),
         },
         {
@@ -111,7 +111,7 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
             "name": "aside",
             "label": "Late / dead",
             "value": f"{texts.count(late)} / {texts.count(dead)}",
-            "sub": "left out, kept in topics of their own",
+            "sub": "left out, and kept aside",
             "tone": "warn" if dead else "plain",
         },
         {

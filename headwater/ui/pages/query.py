@@ -8,7 +8,7 @@ from headwater.streams.graph import describe
 from headwater.ui import texts
 from headwater.ui.facts import Facts, Gatherer
 from headwater.ui.pages.queries import state_cell
-from headwater.ui.parts.elements import Sheet, Tiles, Trend, body, box, card, link, said
+from headwater.ui.parts.elements import Sheet, Tiles, Trend, anchor, body, box, card, link, said
 from headwater.ui.parts.frame import Page
 from headwater.ui.problems import split_error
 
@@ -47,11 +47,13 @@ def build(gatherer: Gatherer, name: str) -> None:
             step = said("", "hw-said")
         tiles = Tiles()
         trends: list[Trend] = []
-        with box("hw-pair"):
-            for title, note, arguments in _charts():
-                outer, _ = card(title, note)
-                with outer, body():
-                    trends.append(Trend(history=history, **arguments))
+        charts = _charts()
+        for classes, group in (("hw-pair", charts[:2]), ("hw-grid", charts[2:5]), ("hw-pair", charts[5:])):
+            with box(classes):
+                for title, note, arguments in group:
+                    outer, _ = card(title, note)
+                    with outer, body():
+                        trends.append(Trend(history=history, **arguments))
         with box("hw-pair"):
             outer, _ = card("Failures and restarts", "the last ones since the start of the application")
             with outer:
@@ -84,19 +86,16 @@ def build(gatherer: Gatherer, name: str) -> None:
 
 def _heading(name: str, node: Node | None) -> Any:
     with box("hw-head"):
-        with box("hw-crumb", "a").props(f'href="{link("queries")}"'):
-            said("Queries /", "", "span")
+        anchor("hw-crumb", link("queries"), "Queries /")
         said(name, "", "h1")
         state = said("", "hw-badge", "span").props('data-state=""')
         if node is not None:
             said(_described(node), "hw-lead", "span")
         box("hw-grow")
         if isinstance(node, View | Table):
-            with box("hw-button", "a").props(f'href="{link("views", name)}"'):
-                said("Rows", "", "span")
+            anchor("hw-button", link("views", name), "Rows")
         if isinstance(node, Stream | Table | Topic):
-            with box("hw-button", "a").props(f'href="{link("topics", node.topic)}"'):
-                said("Messages", "", "span")
+            anchor("hw-button", link("topics", node.topic), "Messages")
     return state
 
 
@@ -137,6 +136,11 @@ def _charts() -> list[tuple[str, str, dict[str, Any]]]:
             {"kind": "line", "figures": {"gap": "gap"}, "unit": "s", "colours": ("c3",)},
         ),
         (
+            "Late and dead",
+            "records left out since the start",
+            {"kind": "line", "figures": {"late": "late", "dead": "dead"}, "colours": ("c2", "c4")},
+        ),
+        (
             "State rows",
             "what Spark keeps between batches",
             {"kind": "area", "figures": {"state_rows": "rows"}, "colours": ("c1",)},
@@ -145,11 +149,6 @@ def _charts() -> list[tuple[str, str, dict[str, Any]]]:
             "State size",
             "memory that they take",
             {"kind": "area", "figures": {"state_bytes": "size"}, "unit": "bytes", "colours": ("c5",)},
-        ),
-        (
-            "Late and dead",
-            "records left out since the start",
-            {"kind": "line", "figures": {"late": "late", "dead": "dead"}, "colours": ("c2", "c4")},
         ),
     ]
 

@@ -8,17 +8,9 @@ from headwater.ui.facts import Facts, Gatherer
 from headwater.ui.pages.views import serving, version_cell
 from headwater.ui.parts.charts import ChartCard, start
 from headwater.ui.parts.chooser import Chooser
-from headwater.ui.parts.elements import Tiles, box, link, said
+from headwater.ui.parts.elements import Tiles, anchor, box, link, said
 from headwater.ui.parts.frame import Page
 from headwater.ui.parts.rows import RowsPanel
-
-VERSIONS = (
-    {"name": "version", "label": "Version", "align": "right", "width": "90px"},
-    {"name": "state", "label": "State"},
-    {"name": "rows", "label": "Rows", "align": "right"},
-    {"name": "batch", "label": "Batch", "align": "right"},
-    {"name": "progress", "label": "Covers", "wide": True},
-)
 
 
 def build(gatherer: Gatherer, name: str) -> None:
@@ -50,13 +42,11 @@ def build(gatherer: Gatherer, name: str) -> None:
 
 def _heading(name: str, is_declared: bool) -> None:
     with box("hw-head"):
-        with box("hw-crumb", "a").props(f'href="{link("views")}"'):
-            said("Views /", "", "span")
+        anchor("hw-crumb", link("views"), "Views /")
         said(name, "", "h1")
         box("hw-grow")
         if is_declared:
-            with box("hw-button", "a").props(f'href="{link("queries", name)}"'):
-                said("Query", "", "span")
+            anchor("hw-button", link("queries", name), "Query")
 
 
 def _tiles(facts: Facts, name: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from nicegui.run import io_bound
 from headwater.streams.declarations import Chart
 from headwater.ui import charting
 from headwater.ui.facts import Gatherer
-from headwater.ui.parts.elements import Plot, body, box, link, said
+from headwater.ui.parts.elements import Plot, anchor, body, box, link, said
 from headwater.ui.reading import ChartData
 
 
@@ -18,12 +18,12 @@ class ChartCard:
         self._drawn: ChartData | None = None
         self._plot: Plot | None = None
         self._reading = False
-        self.card = box("hw-card").props(f'data-chart="{chart.title}"')
+        self.card = box("hw-card")
+        self.card.props["data-chart"] = chart.title
         with self.card:
             with box("hw-card-head"):
                 if with_link:
-                    with box("", "a").props(f'href="{link("views", chart.view)}"'):
-                        said(chart.title, "", "span")
+                    anchor("", link("views", chart.view), chart.title)
                 else:
                     said(chart.title, "", "span")
                 self._note = said("", "hw-note", "span")
@@ -57,21 +57,21 @@ class ChartCard:
         self._note.set_text(
             f"the {charting.MOST_NAMES} largest of {left + charting.MOST_NAMES}" if left else ""
         )
-        table = {"names": list(data.points.names), "rows": [list(row) for row in data.points.rows]}
+        names, rows = list(data.points.names), [list(row) for row in data.points.rows]
         if self._plot is None:
             if not data.points.rows:
                 return
             with self._body:
                 kind = self._chart.kind
                 self._plot = Plot(
-                    kind if kind != "number" else "line",
+                    kind,
                     time=data.points.is_time,
                     stacked=kind in ("bar", "area") and self._chart.by is not None,
-                    names=table["names"],
-                    rows=table["rows"],
+                    names=names,
+                    rows=rows,
                 )
             return
-        self._plot.show(table=table, time=data.points.is_time)
+        self._plot.show(table={"names": names, "rows": rows}, time=data.points.is_time)
 
 
 def start(cards: list[ChartCard]) -> None:

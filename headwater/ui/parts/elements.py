@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import quote
 
 from nicegui import ui
 from nicegui.element import Element
@@ -23,7 +24,7 @@ def link(*path: str) -> str:
     >>> link("topics", "shop.clicks")
     '/ui/topics/shop.clicks'
     """
-    return "/".join((BASE, *path)) if path else f"{BASE}/"
+    return "/".join((BASE, *(quote(part, safe="") for part in path))) if path else f"{BASE}/"
 
 
 class _Live(Element):
@@ -175,6 +176,25 @@ def _argument(event: GenericEventArguments) -> str:
 def box(classes: str, tag: str = "div") -> Element:
     """A plain element."""
     return ui.element(tag).classes(classes)
+
+
+def anchor(classes: str, href: str, text: str = "") -> Element:
+    """A link to a page. (The address is set, not parsed: a name in it may hold anything.)"""
+    element = box(classes, "a")
+    element.props["href"] = href
+    if text:
+        with element:
+            said(text, "", "span")
+    return element
+
+
+def button(text: str, action: Callable[[], Any], mark: str) -> tuple[Element, ui.label]:
+    """A button, and the label in it. It is found by `mark`, an attribute of its own."""
+    element = box("hw-button", "button").on("click", action)
+    element.props.update({"type": "button", mark: ""})
+    with element:
+        label = said(text, "", "span")
+    return element, label
 
 
 def said(text: str, classes: str = "hw-note", tag: str = "div") -> ui.label:

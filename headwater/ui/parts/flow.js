@@ -40,7 +40,7 @@ export default {
   computed: {
     labelled() {
       return this.lines.filter((line) => line.texts.length).map((line) => ({
-        ...line, wide: 14 + 6.3 * Math.max(...line.texts.map((text) => text.length)),
+        ...line, wide: 14 + 5.7 * Math.max(...line.texts.map((text) => text.length)),
       }));
     },
   },

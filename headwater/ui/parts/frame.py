@@ -7,7 +7,7 @@ from nicegui import ui
 from nicegui.element import Element
 
 from headwater.ui.facts import Facts, Gatherer
-from headwater.ui.parts.elements import BASE, Notices, box, link, said
+from headwater.ui.parts.elements import Notices, anchor, box, link, said
 from headwater.ui.problems import problems
 
 PAGES = (
@@ -62,14 +62,13 @@ class Frame:
         self._navigation: dict[str, Element] = {}
         app = gatherer.serving.app
         with box("hw-top", "header"):
-            with box("hw-brand", "a").props(f'href="{BASE}/"'):
+            with anchor("hw-brand", link()):
                 ui.html(_LOGO, sanitize=False).style("display: flex")
                 said("Headwater", "", "span")
                 said(app.name, "hw-app", "small")
             for path, name in PAGES:
-                here = box("hw-nav", "a").props(f'href="{link(path) if path else link()}" data-page="{path}"')
-                with here:
-                    said(name, "", "span")
+                here = anchor("hw-nav", link(path) if path else link(), name)
+                here.props["data-page"] = path
                 self._navigation[path] = here
             box("hw-grow")
             with box("hw-pill"):
@@ -142,7 +141,6 @@ def heading(title: str, lead: str = "", *, above: tuple[str, str] | None = None)
     """The title of a page, with the page above it; gives the label of the text beside."""
     with box("hw-head"):
         if above is not None:
-            with box("hw-crumb", "a").props(f'href="{link(above[0])}"'):
-                said(f"{above[1]} /", "", "span")
+            anchor("hw-crumb", link(above[0]), f"{above[1]} /")
         said(title, "", "h1")
         return said(lead, "hw-lead", "span")

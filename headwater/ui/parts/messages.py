@@ -11,7 +11,7 @@ from headwater.errors import BadInput, HeadwaterError
 from headwater.ui import texts
 from headwater.ui.facts import Gatherer
 from headwater.ui.messages import Browser, MessagePage, Shown, Tail, message_filter
-from headwater.ui.parts.elements import Detail, Sheet, box, said
+from headwater.ui.parts.elements import Detail, Sheet, box, button, said
 
 LIMIT = 50
 TAIL_SECONDS = 0.5
@@ -45,12 +45,12 @@ class MessagePanel:
             self._at = self._input("Offset", "data-at").classes("hw-at")
             self._at.set_visibility(False)
             self._filter = self._input("Filter: any text, or key=…", "data-filter").classes("hw-filter")
-            self._button("Show", self.load, "data-show")
+            button("Show", self.load, "data-show")
             box("hw-grow")
-            self._older = self._button("← Older", self._load_older, "data-older")
-            self._newer = self._button("Newer →", self._load_newer, "data-newer")
-            self._live = self._button("Live", self._toggle_live, "data-live")
-            self._pause = self._button("Pause", self._toggle_pause, "data-pause")
+            self._older, _ = button("← Older", self._load_older, "data-older")
+            self._newer, _ = button("Newer →", self._load_newer, "data-newer")
+            self._live, _ = button("Live", self._toggle_live, "data-live")
+            self._pause, self._pause_text = button("Pause", self._toggle_pause, "data-pause")
             self._pause.set_visibility(False)
         self._said = said("", "hw-said").props('data-said=""')
         with box("hw-split") as self._split:
@@ -231,14 +231,6 @@ class MessagePanel:
 
     def _input(self, placeholder: str, mark: str) -> ui.input:
         return ui.input(placeholder=placeholder).props(f'dense outlined {mark}=""')
-
-    def _button(self, text: str, action: Callable[[], Any], mark: str) -> Any:
-        button = box("hw-button", "button").props(f'type="button" {mark}=""').on("click", action)
-        with button:
-            label = said(text, "", "span")
-        if mark == "data-pause":
-            self._pause_text = label
-        return button
 
 
 class _MessageDetail:

@@ -107,7 +107,7 @@ export default {
       return {
         ...this.common(),
         useUTC: true,
-        grid: { left: 4, right: 14, top: this.legend && this.names.length > 1 ? 30 : 12, bottom: 2, containLabel: true },
+        grid: { left: 4, right: 24, top: this.legend && this.names.length > 1 ? 30 : 12, bottom: 2, containLabel: true },
         xAxis: sideways ? values : along,
         yAxis: sideways ? along : values,
         series: this.names.map((name, at) => ({

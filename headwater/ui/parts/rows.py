@@ -1,6 +1,5 @@
 """The rows of a view, live: filter, order and pages; what changes lights up."""
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -11,7 +10,7 @@ from headwater.errors import HeadwaterError
 from headwater.serve.where import parse_where
 from headwater.ui import texts
 from headwater.ui.facts import Gatherer
-from headwater.ui.parts.elements import Sheet, box, said
+from headwater.ui.parts.elements import Sheet, box, button, said
 from headwater.ui.reading import RowsData
 from headwater.views.filters import Filter, Order
 from headwater.views.model import ViewSchema
@@ -40,11 +39,11 @@ class RowsPanel:
                 .style("max-width: 620px")
             )
             self._filter.on("keydown.enter", self._filtered)
-            self._button("Apply", self._filtered, "data-apply")
+            button("Apply", self._filtered, "data-apply")
             self._said = said("", "hw-note").props('data-said=""')
             box("hw-grow")
-            self._before = self._button("← Before", lambda: self._turn(-LIMIT), "data-before")
-            self._next = self._button("Next →", lambda: self._turn(LIMIT), "data-next")
+            self._before, _ = button("← Before", lambda: self._turn(-LIMIT), "data-before")
+            self._next, _ = button("Next →", lambda: self._turn(LIMIT), "data-next")
         self._sheet = Sheet(
             (), empty="No rows.", height="640px", dense=True, flash=True, on_sort=self._sorted
         )
@@ -62,7 +61,11 @@ class RowsPanel:
             (column for column in schema.columns if column.type.startswith(_NUMBERS)), schema.columns[0]
         )
         text = f"{example.name} > 10" if example.type.startswith(_NUMBERS) else f"{example.name} = 'a'"
-        self._filter.props(f'placeholder="Filter, such as: {text}"')
+        first = schema.key[0] if schema.key else ""
+        if not self._order and _is_window(schema.types.get(first, "")):
+            self._order = (Order(f"{first}.start", descending=True),)  # what changes is at the top
+        self._filter.props["placeholder"] = f"Filter, such as: {text}"
+        self._filter.update()
         self._show_columns()
 
     def _show_columns(self) -> None:
@@ -153,12 +156,6 @@ class RowsPanel:
     def _say(self, text: str, bad: bool = False) -> None:
         self._said.set_text(text)
         self._said.classes(replace="hw-said is-bad" if bad else "hw-note")
-
-    def _button(self, text: str, action: Callable[[], Any], mark: str) -> Any:
-        button = box("hw-button", "button").props(f'type="button" {mark}=""').on("click", action)
-        with button:
-            said(text, "", "span")
-        return button
 
     def _enable(self, button: Any, is_enabled: bool) -> None:
         if is_enabled == ("disabled" in button.props):

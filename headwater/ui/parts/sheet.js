@@ -5,7 +5,7 @@ export default {
     <div class="hw-sheet-frame" :style="height ? { maxHeight: height } : {}" ref="frame">
       <table class="hw-sheet" :class="{ 'is-dense': dense, 'is-picked': pickable }">
         <thead><tr>
-          <th v-for="column in columns" :key="column.name" :class="'at-' + (column.align || 'left')"
+          <th v-for="column in shown" :key="column.name" :class="'at-' + (column.align || 'left')"
               :style="column.width ? { width: column.width } : {}" :title="column.title"
               :aria-sort="column.sort || undefined">
             <button v-if="column.sortable" type="button" @click="$emit('sort', column.name)">{{ column.label
@@ -16,7 +16,7 @@ export default {
         <tbody>
           <tr v-for="row in rows" :key="row.id" :data-row="row.id" :class="[row.tone ? 'is-' + row.tone : '',
               { 'is-chosen': row.id === chosen, 'is-new': fresh.has(row.id) }]" @click="pick(row)">
-            <td v-for="column in columns" :key="column.name" :class="['at-' + (column.align || 'left'),
+            <td v-for="column in shown" :key="column.name" :class="['at-' + (column.align || 'left'),
                 { 'is-mono': column.mono, 'is-wide': column.wide }]" :data-column="column.name">
               <hw-cell :cell="row.cells[column.name]" :key="column.name + (stamps[row.id + ' ' + column.name] || 0)"
                        :class="{ 'hw-flash': stamps[row.id + ' ' + column.name] }"/>
@@ -63,6 +63,12 @@ export default {
       }
       this.stamps = stamps;
       this.fresh = fresh;
+    },
+  },
+  computed: {
+    // A column without a name is there when it has something to say.
+    shown() {
+      return this.columns.filter((column) => column.label || this.rows.some((row) => row.cells[column.name]));
     },
   },
   methods: {

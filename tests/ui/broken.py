@@ -1,0 +1,21 @@
+"""An application whose function fails on some events."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+
+app = hw.App("broken")
+numbers = app.stream("numbers", "text string")
+
+
+@F.udf("long")
+def halved(text: str) -> int:
+    if text == "odd":
+        raise ValueError("an odd number cannot be halved")
+    return 0
+
+
+@app.view(key="half")
+def halves(numbers: DataFrame) -> DataFrame:
+    return numbers.groupBy(halved("text").alias("half")).count()
