@@ -215,10 +215,10 @@ def hopping(at: datetime, size: timedelta, every: timedelta) -> Iterator[tuple[d
 
 
 def _apart(found: list[Row], gap: timedelta) -> Iterator[list[Row]]:
-    """Runs of clicks with less than the gap between one and the next."""
+    """Runs of clicks with no more than the gap between one and the next."""
     visit = [found[0]]
     for click in found[1:]:
-        if click["at"] >= visit[-1]["at"] + gap:
+        if click["at"] > visit[-1]["at"] + gap:
             yield visit
             visit = []
         visit.append(click)

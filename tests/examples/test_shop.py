@@ -132,10 +132,10 @@ def click(session: str, second: float, page: str = "/") -> dict[str, Any]:
 
 
 def test_visits_end_after_ten_seconds_of_silence_and_show_when_no_click_can_change_them() -> None:
-    clicks = [click("a", 9, "/checkout"), click("a", 0), click("a", 19), click("b", 25)]
-    rows = recompute.visits(clicks, AT + timedelta(seconds=39))
+    clicks = [click("a", 10, "/checkout"), click("a", 0), click("a", 20.001), click("b", 25)]
+    rows = recompute.visits(clicks, AT + timedelta(seconds=40.001))
     assert [(row["clicks"], row["bought"]) for row in rows.values()] == [(2, True), (1, False)]
-    assert len(recompute.visits(clicks, AT + timedelta(seconds=38))) == 1
+    assert len(recompute.visits(clicks, AT + timedelta(seconds=40))) == 1
 
 
 def test_a_difference_is_found_whatever_it_is() -> None:
