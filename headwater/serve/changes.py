@@ -173,9 +173,9 @@ _DESCRIPTION: dict[str, Any] = {
         },
         **problems(
             {
-                400: "The number or the length of time is none.",
+                400: "The number, the condition or the length of time is none.",
                 404: "There is no such view.",
-                500: "The view store does not answer.",
+                503: "The view store does not answer, or the server stops.",
             }
         ),
     },

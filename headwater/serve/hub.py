@@ -246,14 +246,17 @@ class Tailer:
     async def hub(self, view: str) -> Hub:
         """The hub of a view, ready to be read; UnknownView when there is no such view."""
         hub = self._hubs.get(view)
-        if hub is None:
+        if hub is None and not self._stopped:
             hub = self._hubs[view] = Hub(view, self._store, self)
             self.wake()
-        hub.left = time.monotonic()
-        await hub.ready.wait()
-        if hub.failure is not None:
-            self.forget(hub)
-            raise hub.failure
+        if hub is not None:
+            hub.left = time.monotonic()
+            await hub.ready.wait()
+            if hub.failure is not None:
+                self.forget(hub)
+                raise hub.failure
+        if hub is None or hub.schema is None:
+            raise NotReady("follow", f"the view {view}", "the server stops", "Ask again in a moment.")
         return hub
 
     @property

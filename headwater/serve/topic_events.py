@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from headwater.errors import HeadwaterError, OffsetOutOfRange
+from headwater.errors import HeadwaterError, NotReady, OffsetOutOfRange
 from headwater.serve.answers import problem
 from headwater.serve.event_stream import Emit, EventStream, wanted_seconds
 from headwater.serve.openapi import problems
@@ -31,6 +31,7 @@ class TopicEvents:
         self._serving = serving
         self._hubs: dict[str, TopicHub] = {}
         self._histories: Histories | None = None
+        self._stopped = False
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/topics/{topic}/events", self._events, methods=["GET"])]
@@ -40,6 +41,7 @@ class TopicEvents:
 
     async def stop(self) -> None:
         """Ends all streams; clients come back by themselves when a server is there again."""
+        self._stopped = True
         for hub in list(self._hubs.values()):
             hub.stop(comment("the server stops"))
         if self._histories is not None:
@@ -72,6 +74,8 @@ class TopicEvents:
 
     async def _hub(self, topic: str) -> TopicHub:
         hub = self._hubs.get(topic)
+        if self._stopped:
+            raise NotReady("follow", f"the topic {topic}", "the server stops", "Ask again in a moment.")
         if hub is None:
             hub = self._hubs[topic] = TopicHub(topic, self._serving.connection, self._forget)
         hub.left = time.monotonic()

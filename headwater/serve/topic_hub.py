@@ -103,6 +103,7 @@ class TopicHub(Feed):
         self._stopped = True
         self._leave(self)
         self.end(last)
+        self.ready.set()
 
     # -- in the thread -----------------------------------------------------------------------------
 

@@ -161,6 +161,8 @@ async def raw_events(
                 raise ConnectionError(head)
             head += got
         head, _, data = head.partition(b"\r\n\r\n")
+        if head.split(b" ")[1] == b"503":
+            raise ConnectionError("the server is on its way up or down")
         assert head.split(b" ")[1] == b"200", head
         parser = Parser()
         while True:
