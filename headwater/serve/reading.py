@@ -4,6 +4,7 @@ A read of one row does not pass Starlette's routing: the server hands it to ``Re
 so. With SQLite it is a matter of microseconds and done on the event loop; everything else goes to threads.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode
@@ -23,7 +24,8 @@ from headwater.serve.parameters import Parameters
 from headwater.serve.reading_api import describe_reading
 from headwater.serve.serving import Serving
 from headwater.serve.standing import standing_headers, standing_of, topic_offsets
-from headwater.serve.tokens import covered, parse_token, topics_read
+from headwater.serve.through import Through
+from headwater.serve.tokens import covered, parse_token, topics_behind
 from headwater.serve.waiting import Waiting
 from headwater.serve.where import parse_order, parse_where
 from headwater.streams.declarations import Table, View
@@ -47,9 +49,11 @@ class Reads:
     def __init__(self, serving: Serving) -> None:
         self._serving, self._store = serving, serving.store
         self._views = {node.name: node for node in serving.app.nodes if isinstance(node, View | Table)}
+        self._graph = serving.app.graph()
         self._names = {name.encode(): name for name in self._views}
         self._keys = Keys()
         self._waiting = Waiting(serving.store)
+        self._through = Through(serving)
         self._standing: dict[str, tuple[Reading, list[tuple[bytes, bytes]]]] = {}
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -69,8 +73,7 @@ class Reads:
             for version in info.versions
             if version.version == info.serving
         }
-        graph = self._serving.app.graph()
-        topics = {name: topics_read(graph, name) for name in schemas}
+        topics = {name: topics_behind(self._graph, name) for name in schemas}
         return describe_reading(schemas, topics, self._serving.limits)
 
     async def start(self) -> None:
@@ -219,13 +222,16 @@ class Reads:
         if text is None:
             return
         places = parse_token(text)
-        topics = topics_read(self._serving.app.graph(), view)
+        topics = topics_behind(self._graph, view)
         for place in places:
             if place.topic not in topics:
                 cause = f"it does not read the topic {place.topic}; it reads {', '.join(sorted(topics))}"
                 raise BadInput("wait for", f"the view {view}", cause, "Give a token of one of these topics.")
+        began = time.monotonic()
+        places = await self._through.translated(self._graph, view, places, seconds)
+        left = max(0.0, seconds - (time.monotonic() - began))
         try:
-            done, progress = await self._waiting.until(view, places, seconds)
+            done, progress = await self._waiting.until(view, places, left)
         except UnknownView:
             raise _not_ready(view) from None
         if done:

@@ -1,7 +1,7 @@
 """The paths of ``reading.py`` as OpenAPI describes them: of each view its own, with its columns and its key.
 
-The patterns of conditions are narrower than what is understood: a regular expression cannot say brackets inside
-brackets. All that fits them is understood.
+The patterns of conditions are narrower than what is understood: they have no brackets, which a regular expression
+cannot pair. All that fits them is understood.
 """
 
 import re
@@ -247,10 +247,11 @@ def _condition_schema(schema: ViewSchema) -> Description:
             rf"{word} (not )?in \({value}(,{_SPACE}{value}){{0,5}}\)",
             rf"{word} is (not )?null",
         ]
+    if not comparisons:
+        return {"not": {}}
     one = f"(not )?({'|'.join(comparisons)})"
-    several = f"{one}( (and|or) {one}){{0,2}}"
-    whole = rf"^({several}|\({several}\)( (and|or) {one}){{0,2}})$"
-    return {"type": "string", "maxLength": where.LONGEST, "pattern": whole} if comparisons else {"not": {}}
+    whole = f"^{one}( (and|or) {one}){{0,9}}$"
+    return {"type": "string", "maxLength": where.LONGEST, "pattern": whole}
 
 
 def _order_schema(schema: ViewSchema) -> Description:

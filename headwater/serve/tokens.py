@@ -88,7 +88,7 @@ def covered(offsets: Mapping[str, Any], place: Place) -> int:
     return int(partitions.get(str(place.partition), 0)) if isinstance(partitions, Mapping) else 0
 
 
-def topics_read(graph: Graph, view: str) -> set[str]:
+def topics_read(graph: Graph, name: str) -> set[str]:
     """The topics whose offsets a view covers: those of the streams and tables it is made of.
 
     A view over views covers what those cover. What an application writes to a topic and reads again from there
@@ -101,16 +101,51 @@ def topics_read(graph: Graph, view: str) -> set[str]:
     >>> topics_read(Graph.of([clicks, pages, top]), "top")
     {'shop.clicks'}
     """
-    found: set[str] = set()
-    waiting, seen = [view], set()
+    return {node.topic for node in _read_by(graph, name)}
+
+
+def topics_between(graph: Graph, name: str, topic: str) -> list[Topic]:
+    """The topics of the application that a view reads and that are made, in the end, of another topic.
+
+    >>> from headwater.streams.declarations import Format, View
+    >>> clicks = Stream("clicks", "shop.clicks", "page string", Format("json"))
+    >>> alerts = Topic("alerts", "shop.alerts", lambda clicks: clicks, ("clicks",))
+    >>> alarm = View("alarm", lambda alerts: alerts, ("alerts",), ("page",))
+    >>> [node.topic for node in topics_between(Graph.of([clicks, alerts, alarm]), "alarm", "shop.clicks")]
+    ['shop.alerts']
+    """
+    made = [node for node in _read_by(graph, name) if isinstance(node, Topic)]
+    return [
+        node
+        for node in made
+        if topic in topics_read(graph, node.name) or topics_between(graph, node.name, topic)
+    ]
+
+
+def topics_behind(graph: Graph, name: str) -> set[str]:
+    """All topics that a view is made of, also through topics of the application."""
+    found = topics_read(graph, name)
+    for node in _read_by(graph, name):
+        if isinstance(node, Topic):
+            found |= topics_behind(graph, node.name)
+    return found
+
+
+def _read_by(graph: Graph, name: str) -> list[Stream | Table | Topic]:
+    """The nodes with a topic that a node reads, itself or through views."""
+    found: list[Stream | Table | Topic] = []
+    waiting, seen = list(graph.nodes[name].inputs) if name in graph.nodes else [], {name}
+    if isinstance(graph.nodes.get(name), Stream | Table):
+        waiting.append(name)
+        seen.clear()
     while waiting:
-        name = waiting.pop()
-        if name in seen or name not in graph.nodes:
+        each = waiting.pop()
+        if each in seen or each not in graph.nodes:
             continue
-        seen.add(name)
-        node = graph.nodes[name]
-        if isinstance(node, Stream | Table) or (isinstance(node, Topic) and name != view):
-            found.add(node.topic)
+        seen.add(each)
+        node = graph.nodes[each]
+        if isinstance(node, Stream | Table | Topic):
+            found.append(node)
         else:
             waiting.extend(node.inputs)
     return found
