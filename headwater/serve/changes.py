@@ -3,7 +3,8 @@
 A client gets a snapshot and then every change, or, when it names the last event it got, what has changed since.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -11,12 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from headwater.errors import HeadwaterError, UnknownView
+from headwater.errors import HeadwaterError, NotReady, UnknownView
 from headwater.serve.answers import problem
-from headwater.serve.event_stream import Emit, EventStream, wanted_seconds
+from headwater.serve.event_stream import LONGEST_SECONDS, Emit, EventStream
 from headwater.serve.feed import TOO_SLOW, ViewFeed
+from headwater.serve.follow_metrics import FollowMetrics
 from headwater.serve.hub import Tailer
 from headwater.serve.openapi import problems
+from headwater.serve.parameters import Parameters
 from headwater.serve.serving import Serving
 from headwater.serve.sse import change_number, comment, last_seen, reset_event
 from headwater.serve.where import parse_where
@@ -27,18 +30,24 @@ class ViewChanges:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
+        self._declared = {node.name for node in serving.app.nodes}
         self._tailer: Tailer | None = None
+        self._resets: Counter[str] = Counter()
+        self._metrics = FollowMetrics("view", lambda: self.followers, self._resets)
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/views/{view}/changes", self._changes, methods=["GET"])]
 
     async def start(self) -> None:
         self._tailer = Tailer(self._serving.store)
+        self._serving.registry.register(self._metrics)
 
     async def stop(self) -> None:
         """Ends all streams; clients come back by themselves when a server is there again."""
         if self._tailer is not None:
             self._tailer.stop()
+            self._tailer = None
+            self._serving.registry.unregister(self._metrics)
 
     @property
     def followers(self) -> Mapping[str, int]:
@@ -48,15 +57,22 @@ class ViewChanges:
     async def _changes(self, request: Request) -> Response:
         view = request.path_params["view"]
         subject = f"the view {view}"
-        assert self._tailer is not None, "start() was not called"
         try:
-            seen = last_seen(request.headers, request.query_params, subject)
+            if self._tailer is None:
+                raise NotReady("follow", subject, "the server stops", "Ask again in a moment.")
+            given = Parameters(request.scope["query_string"], ("after", "where", "seconds"))
+            seen = last_seen(request.headers.get("last-event-id"), given.text("after"), subject)
             after = None if seen is None else change_number(seen, subject)
-            seconds = wanted_seconds(request, subject)
+            seconds = given.seconds("seconds", LONGEST_SECONDS, LONGEST_SECONDS)
             hub = await self._tailer.hub(view)
             feed: ViewFeed = hub
-            if (where := request.query_params.get("where")) is not None:
+            if (where := given.text("where")) is not None:
                 feed = await hub.filtered(parse_where(where, hub.schema))
+        except UnknownView as error:
+            if view not in self._declared:
+                return problem(error)
+            cause = "nobody has begun to fill it"
+            return problem(NotReady("follow", subject, cause), headers={"Retry-After": "1"})
         except HeadwaterError as error:
             return problem(error)
         assert hub.schema is not None
@@ -64,20 +80,27 @@ class ViewChanges:
             "headwater-view-version": str(hub.schema.version),
             "headwater-key": orjson.dumps(hub.schema.key).decode(),
         }
-        return EventStream(lambda emit: follow(feed, after, emit), headers, seconds)
+
+        def reset(why: str) -> bytes:
+            self._resets[view] += 1
+            return reset_event(why)
+
+        return EventStream(lambda emit: follow(feed, after, emit, reset), headers, seconds)
 
     def describe(self) -> dict[str, Any]:
         return {"/views/{view}/changes": {"get": _DESCRIPTION}}
 
 
-async def follow(hub: ViewFeed, after: int | None, emit: Emit) -> None:
+async def follow(
+    hub: ViewFeed, after: int | None, emit: Emit, reset: Callable[[str], bytes] = reset_event
+) -> None:
     """Emit a snapshot, or what came after a change, and then changes as they come."""
     with hub:
         position: int | None = None
         if after is not None:
             position = await hub.resume(after)
             if position is None:
-                await emit(reset_event(hub.why_not(after)))
+                await emit(reset(hub.why_not(after)))
         while hub.over is None:
             if position is None:
                 try:
@@ -89,11 +112,11 @@ async def follow(hub: ViewFeed, after: int | None, emit: Emit) -> None:
                     await emit(comment(error.cause.replace("\n", " ")))
                     return  # the client comes again, after a while
             if position is None:
-                await emit(reset_event(TOO_SLOW))  # for the snapshot
+                await emit(reset(TOO_SLOW))  # for the snapshot
                 continue
             taken = hub.ring.take(position)
             if taken is None:
-                await emit(reset_event(hub.why_lost(position)))
+                await emit(reset(hub.why_lost(position)))
                 position = None
             elif taken[0]:
                 position = taken[1]
@@ -150,7 +173,7 @@ _DESCRIPTION: dict[str, Any] = {
             "name": "seconds",
             "in": "query",
             "description": "End the stream after so many seconds.",
-            "schema": {"type": "number", "minimum": 0, "maximum": 86400},
+            "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_SECONDS},
         },
         {
             "name": "Last-Event-ID",
@@ -175,7 +198,7 @@ _DESCRIPTION: dict[str, Any] = {
             {
                 400: "The number, the condition or the length of time is none.",
                 404: "There is no such view.",
-                503: "The view store does not answer, or the server stops.",
+                503: "Nobody has begun to fill the view, the view store does not answer, or the server stops.",
             }
         ),
     },

@@ -4,15 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.errors import BadInput
 from headwater.serve.sse import HEADERS, HELLO
 
 Emit = Callable[[bytes], Awaitable[None]]
-LONGEST_SECONDS = 86_400.0
+LONGEST_SECONDS = 86_400  # that a client may say a stream is to last
 
 
 class EventStream(Response):
@@ -59,18 +57,3 @@ class EventStream(Response):
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def wanted_seconds(request: Request, subject: str) -> float | None:
-    """What ``?seconds=`` asks for: how long the stream is to last."""
-    given = request.query_params.get("seconds")
-    if given is None:
-        return None
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= LONGEST_SECONDS:
-        step = f"Give a number from 0 to {LONGEST_SECONDS:.0f}, or leave it away."
-        raise BadInput("follow", subject, f"seconds={given[:100]!r} is not a length of time", step)
-    return seconds

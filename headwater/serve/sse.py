@@ -116,13 +116,13 @@ def snapshot_end_event(news: News) -> bytes:
     return event("snapshot-end", data, news.last_change)
 
 
-def last_seen(headers: Mapping[str, str], query: Mapping[str, str], subject: str) -> str | None:
+def last_seen(header: str | None, after: str | None, subject: str) -> str | None:
     """Where a client says that it was: the header that browsers send when they come back, else ``?after=``.
 
-    >>> last_seen({"last-event-id": "12"}, {"after": "7"}, "the view sales")
+    >>> last_seen("12", "7", "the view sales")
     '12'
     """
-    given = headers.get("last-event-id") or query.get("after") or None
+    given = header or after
     if given is not None and (len(given) > 32_000 or not given.isprintable()):
         raise BadInput("follow", subject, "its last event id is none of ours", "Leave it away.")
     return given

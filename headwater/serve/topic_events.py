@@ -5,7 +5,8 @@ A client gets the records that come, or, when it says so or was away, those sinc
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -14,8 +15,10 @@ from starlette.routing import BaseRoute, Route
 
 from headwater.errors import HeadwaterError, NotReady, OffsetOutOfRange
 from headwater.serve.answers import problem
-from headwater.serve.event_stream import Emit, EventStream, wanted_seconds
+from headwater.serve.event_stream import LONGEST_SECONDS, Emit, EventStream
+from headwater.serve.follow_metrics import FollowMetrics
 from headwater.serve.openapi import problems
+from headwater.serve.parameters import Parameters
 from headwater.serve.serving import Serving
 from headwater.serve.sse import comment, event, last_seen
 from headwater.serve.topic_hub import Histories, TopicHub
@@ -31,6 +34,8 @@ class TopicEvents:
         self._serving = serving
         self._hubs: dict[str, TopicHub] = {}
         self._histories: Histories | None = None
+        self._resets: Counter[str] = Counter()
+        self._metrics = FollowMetrics("topic", lambda: self.followers, self._resets)
         self._stopped = False
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -38,31 +43,35 @@ class TopicEvents:
 
     async def start(self) -> None:
         self._histories = Histories(self._serving.connection)
+        self._serving.registry.register(self._metrics)
 
     async def stop(self) -> None:
         """Ends all streams; clients come back by themselves when a server is there again."""
-        self._stopped = True
         for hub in list(self._hubs.values()):
             hub.stop(comment("the server stops"))
-        if self._histories is not None:
+        if self._histories is not None and not self._stopped:
             self._histories.stop()
+            self._serving.registry.unregister(self._metrics)
+        self._stopped = True
 
     @property
     def followers(self) -> Mapping[str, int]:
         """How many follow each topic."""
-        return {topic: hub.readers for topic, hub in self._hubs.items()}
+        return {topic: hub.readers for topic, hub in list(self._hubs.items())}
 
     async def _events(self, request: Request) -> Response:
         topic = request.path_params["topic"]
         subject = f"the topic {topic}"
         assert self._histories is not None, "start() was not called"
         try:
-            seen = last_seen(request.headers, request.query_params, subject)
+            given = Parameters(request.scope["query_string"], ("from", "after", "seconds"))
+            seen = last_seen(request.headers.get("last-event-id"), given.text("after"), subject)
             if seen is not None:
                 start = From("offsets", offsets=tuple(parse_offsets(seen, subject).items()))
             else:
-                start = parse_from(request.query_params.get("from", "end"), subject)
-            seconds = wanted_seconds(request, subject)
+                wanted = given.text("from")
+                start = parse_from("end" if wanted is None else wanted, subject)
+            seconds = given.seconds("seconds", LONGEST_SECONDS, LONGEST_SECONDS)
             hub = await self._hub(topic)
             offsets, why = dict(hub.offsets), None  # type: tuple[Offsets, str | None]
             if start.kind != "end":
@@ -70,7 +79,12 @@ class TopicEvents:
         except HeadwaterError as error:
             return problem(error)
         histories = self._histories
-        return EventStream(lambda emit: follow(hub, histories, offsets, why, emit), None, seconds)
+
+        def reset(why: str, offsets: Offsets) -> bytes:
+            self._resets[topic] += 1
+            return event("reset", {"why": why}, offsets_text(offsets))
+
+        return EventStream(lambda emit: follow(hub, histories, offsets, why, emit, reset), None, seconds)
 
     async def _hub(self, topic: str) -> TopicHub:
         hub = self._hubs.get(topic)
@@ -93,12 +107,17 @@ class TopicEvents:
 
 
 async def follow(
-    hub: TopicHub, histories: Histories, offsets: Offsets, why_reset: str | None, emit: Emit
+    hub: TopicHub,
+    histories: Histories,
+    offsets: Offsets,
+    why_reset: str | None,
+    emit: Emit,
+    reset: Callable[[str, Offsets], bytes],
 ) -> None:
     """Emit the records from a place on, as they are in the log and then as they come."""
     with hub:
         if why_reset is not None:
-            await emit(event("reset", {"why": why_reset}, offsets_text(offsets)))
+            await emit(reset(why_reset, offsets))
         while hub.over is None:
             position = hub.place_of(offsets)
             if position is None:
@@ -109,7 +128,7 @@ async def follow(
                         hub.topic, From("offsets", offsets=tuple(offsets.items()))
                     )
                     offsets = found
-                    await emit(event("reset", {"why": why or "records are gone"}, offsets_text(offsets)))
+                    await emit(reset(why or "records are gone", offsets))
                     continue
                 except HeadwaterError as error:
                     await emit(comment(error.cause.replace("\n", " ")))
@@ -184,7 +203,7 @@ _DESCRIPTION: dict[str, Any] = {
             "name": "seconds",
             "in": "query",
             "description": "End the stream after so many seconds.",
-            "schema": {"type": "number", "minimum": 0, "maximum": 86400},
+            "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_SECONDS},
         },
         {
             "name": "Last-Event-ID",

@@ -13,6 +13,7 @@ from typing import Any, Self
 import httpx
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from headwater.client.connection import Connection
 from headwater.serve.serving import Part, Serving
@@ -32,11 +33,16 @@ def serving_of(store: ViewStore, data: Path, bootstrap: str = "127.0.0.1:1") -> 
 class Running:
     """Parts of the server in a thread, at a port that stays the same when it is started again."""
 
-    def __init__(self, parts: Sequence[Part], port: int) -> None:
+    def __init__(self, parts: Sequence[Part], port: int, whole: ASGIApp | None = None) -> None:
         self.port, self.url, self.parts = port, f"http://127.0.0.1:{port}", parts
         app = Starlette(routes=[route for part in parts for route in part.routes()], lifespan=self._lifespan)
         config = uvicorn.Config(
-            app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=5, lifespan="on"
+            whole or app,
+            host="127.0.0.1",
+            port=port,
+            log_level="warning",
+            timeout_graceful_shutdown=5,
+            lifespan="on",
         )
         self._uvicorn = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -1,16 +1,22 @@
 """``hw.subscribe`` against a real server."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
+import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.errors import BadInput, UnknownView, Unreachable
+from headwater.errors import BadInput, NotAllowed, UnknownView, Unreachable
 from headwater.serve.changes import ViewChanges
+from headwater.serve.security import Access
+from headwater.serve.server import Server
 from headwater.serve.subscribing import (
     Copy,
     Delete,
@@ -22,7 +28,7 @@ from headwater.serve.subscribing import (
     Upsert,
     ViewEvent,
 )
-from headwater.views import ViewStore, open_store
+from headwater.views import Batch, Column, ViewSchema, ViewStore, open_store
 from tests.serve.following import PATIENCE, Running, serving_of
 from tests.support.servers import free_port
 from tests.views.words import batch, content, words
@@ -146,6 +152,58 @@ def test_a_view_that_is_not_there_or_no_more(server: Running, store: ViewStore) 
     store.drop("words", 1)
     with pytest.raises(UnknownView, match="words"):
         list(events)
+
+
+def test_the_example_of_the_guide(
+    server: Running, store: ViewStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = ViewSchema("clicks_by_page", 1, (Column("page", "string"), Column("count", "bigint")), ("page",))
+    store.define(pages, "f")
+    store.apply("clicks_by_page", 1, Batch(0, pa.table({"page": ["cart", "start"], "count": [3, 17]})))
+    guide = (Path(__file__).parents[2] / "docs/serving.md").read_text()
+    section = guide[guide.index("## hw.subscribe") :]
+    (code,) = re.findall(r"```python\n(.*?)```", section[: section.index("\n## ", 1)], re.DOTALL)
+    assert "http://127.0.0.1:8080" in code
+    exec(code.replace("http://127.0.0.1:8080", server.url), {})
+    printed = capsys.readouterr().out
+    assert "Snapshot(rows=" in printed
+    assert printed.endswith("2 pages, the start was seen 17 times\n")
+
+
+def test_a_server_with_a_token(store: ViewStore, tmp_path: Path) -> None:
+    whole = Server(serving_of(store, tmp_path), Access("secret"), dashboard=False)
+    with Running(whole.parts, free_port(), whole) as server:
+        with pytest.raises(NotAllowed):
+            next(iter(hw.subscribe(server.url, "words")))
+        with pytest.raises(NotAllowed):
+            next(iter(hw.subscribe(server.url, "words", token="other")))
+        with hw.subscribe(server.url, "words", token="secret", where="n > 1") as changes:
+            events = iter(changes)
+            _until(events, 0)
+            assert _counts(changes) == {"b": 2}
+            metrics = httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer secret"}).text
+            assert 'headwater_view_followers{view="words"} 1.0' in metrics
+            described = httpx.get(
+                f"{server.url}/openapi.json", headers={"Authorization": "Bearer secret"}
+            ).json()
+            assert {"/views/{view}/changes", "/topics/{topic}/events"} <= described["paths"].keys()
+
+
+def test_a_view_that_is_declared_but_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    serving = serving_of(open_store(f"sqlite:///{tmp_path}/views.db"), tmp_path)
+    serving.app.stream("text", "word string")
+
+    @serving.app.view(key="word")
+    def words_to_come(text: Any) -> Any:
+        return text.groupBy("word").count()
+
+    with Running([ViewChanges(serving)], free_port()) as server:
+        assert httpx.get(f"{server.url}/views/words_to_come/changes").status_code == 503
+        schema = ViewSchema("words_to_come", 1, (Column("word", "string"),), ("word",))
+        threading.Timer(0.3, serving.store.define, (schema, "f")).start()
+        events = iter(hw.subscribe(server.url, "words_to_come"))
+        assert next(event for event in events if isinstance(event, SnapshotEnd)).number == 0
+    serving.store.close()
 
 
 def test_no_server() -> None:
