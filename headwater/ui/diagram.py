@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from headwater.streams.graph import Graph
 
-WIDTH, HEIGHT = 196, 62
-GAP_X, GAP_Y = 150, 24
+WIDTH, HEIGHT = 196, 57
+GAP_X, GAP_Y = 150, 18
 PASSAGE = 34  # the height that a passing line takes in a column
 MARGIN = 14
 LABEL = (120, 36)  # of a line's figures

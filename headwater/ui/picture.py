@@ -69,7 +69,7 @@ class Picture:
         if isinstance(node, Stream):
             topic = facts.broker.topics.get(node.topic)
             note = (
-                f"{texts.rate(topic.rate)} · {texts.count(topic.records)} records"
+                f"{texts.rate(topic.rate)} · {texts.counted(topic.records, 'record')}"
                 if topic is not None
                 else "no topic yet"
             )
@@ -92,12 +92,12 @@ class Picture:
             if serving is None or len(info.versions) > 1:
                 return f"building version {info.versions[-1].version}"
             changes = facts.change_rates.get(node.name, 0.0)
-            return f"{texts.count(serving.progress.rows)} rows · {texts.rate(changes)} changes"
+            return f"{texts.counted(serving.progress.rows, 'row')} · {texts.rate(changes)} changes"
         if isinstance(node, Topic):
             topic = facts.broker.topics.get(node.topic)
             if topic is not None:
-                return f"{texts.rate(topic.rate)} · {texts.count(topic.records)} records"
-        return f"{texts.count(output['rows_out'])} rows written"
+                return f"{texts.rate(topic.rate)} · {texts.counted(topic.records, 'record')}"
+        return f"{texts.counted(output['rows_out'], 'row')} written"
 
     def _connector(self, facts: Facts, name: str, kind: str) -> tuple[str, str, str, str, str]:
         documents = facts.locals.sources if kind == "source" else facts.locals.sinks
@@ -112,7 +112,7 @@ class Picture:
             return document["error"] or "not running", "warn", "warn", title, "connect"
         records = document.get("records") or document.get("counts", {}).get("records", 0)
         return (
-            f"{texts.rate(document['rate'])} · {texts.count(records)} records",
+            f"{texts.rate(document['rate'])} · {texts.counted(records, 'record')}",
             "plain",
             "ok",
             title,

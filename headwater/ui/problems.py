@@ -82,7 +82,7 @@ def _queries(facts: Facts) -> Iterator[Problem]:
             continue
         cause, step = split_error(output["error"])
         times = output.get("restarts", 0)
-        tries = f" (restarted {times} {'time' if times == 1 else 'times'})" if times else ""
+        tries = f" (restarted {texts.counted(times, 'time')})" if times else ""
         is_over = output["state"] == "failed"
         what = f"The query {name} " + ("has failed for good" if is_over else "keeps failing")
         yield Problem("bad", what, cause + tries, step, f"queries/{name}")

@@ -25,6 +25,15 @@ def count(number: float | None) -> str:
     return f"{number:,.0f}"
 
 
+def counted(number: float, thing: str) -> str:
+    """A count of things.
+
+    >>> counted(1, "row"), counted(20_000, "row")
+    ('1 row', '20.0k rows')
+    """
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+
+
 def rate(number: float | None) -> str:
     """Something a second.
 

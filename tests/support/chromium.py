@@ -1,17 +1,21 @@
 """A real browser: Debian's Chromium, driven by Playwright. (Playwright's own browsers are not on PyPI.)"""
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.packages import require
 
-PATIENCE = 30_000.0  # milliseconds until what a page is to show must be there
+PATIENCE = 60_000.0  # milliseconds until what a page is to show must be there
+expect.set_options(timeout=PATIENCE)
 LAPTOP = {"width": 1366, "height": 768}
 WIDE = {"width": 1440, "height": 900}
 SCREENSHOTS = Path(".cache/screenshots")  # kept by CI
+IMAGES = Path("docs/images")  # those that documents show, renewed with HEADWATER_IMAGES=1
 
 # Chromium's sandbox needs rights that containers do not give; /dev/shm is small there.
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"]
@@ -44,4 +48,6 @@ def screenshot(page: Page, name: str, *, whole: bool = False) -> Path:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     path = SCREENSHOTS / f"{name}.png"
     page.screenshot(path=path, full_page=whole, animations="disabled")
+    if os.environ.get("HEADWATER_IMAGES") and (IMAGES / path.name).exists():
+        shutil.copyfile(path, IMAGES / path.name)
     return path

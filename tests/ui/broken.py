@@ -9,8 +9,7 @@ app = hw.App("broken")
 numbers = app.stream("numbers", "text string")
 
 
-@F.udf("long")
-def halved(text: str) -> int:
+def half_of(text: str) -> int:
     if text == "odd":
         raise ValueError("an odd number cannot be halved")
     return 0
@@ -18,4 +17,5 @@ def halved(text: str) -> int:
 
 @app.view(key="half")
 def halves(numbers: DataFrame) -> DataFrame:
+    halved = F.udf(half_of, "long")
     return numbers.groupBy(halved("text").alias("half")).count()

@@ -5,10 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.chromium import PATIENCE, new_page, screenshot
+from tests.support.chromium import new_page, screenshot
 from tests.ui.world import World
-
-expect.set_options(timeout=PATIENCE)
 
 PAGES = {
     "overview": "/",

@@ -19,7 +19,7 @@ def test_a_function_that_raises_is_named_with_its_cause(browser: Browser, tmp_pa
         try:
             page.goto(f"{address}/")
             running.produce("numbers", [{"text": "even"}])
-            expect(page.locator('[data-box="halves"] .hw-box-note')).to_contain_text("1 rows")
+            expect(page.locator('[data-box="halves"] .hw-box-note')).to_contain_text("1 row")
             expect(page.locator(".hw-notice")).to_have_count(0)
             running.produce("numbers", [{"text": "odd"}])
             notice = page.locator(".hw-notice.is-bad")

@@ -83,7 +83,7 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
             "label": "Processed",
             "value": texts.rate(latest["processed"]).removesuffix("/s"),
             "unit": "/s",
-            "sub": f"by {len(outputs)} {'output' if len(outputs) == 1 else 'outputs'}",
+            "sub": f"by {texts.counted(len(outputs), 'output')}",
             "points": points("processed"),
         },
         {
@@ -118,7 +118,7 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
             "name": "failing",
             "label": "Queries",
             "value": f"{len(failing)} failing" if failing else "all well" if outputs else texts.NONE,
-            "sub": f"{restarts} {'restart' if restarts == 1 else 'restarts'} since the start",
+            "sub": f"{texts.counted(restarts, 'restart')} since the start",
             "tone": "bad" if failing else "ok" if outputs and facts.engine == "running" else "plain",
         },
     ]
@@ -126,8 +126,8 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
 
 def _counts(facts: Facts) -> str:
     brokers = facts.broker.brokers
-    where = f"{brokers} {'broker' if brokers == 1 else 'brokers'}" if brokers else "no broker"
-    return f"{len(facts.broker.topics)} topics on {where} · a box opens what it stands for"
+    where = texts.counted(brokers, "broker") if brokers else "no broker"
+    return f"{texts.counted(len(facts.broker.topics), 'topic')} on {where} · a box opens what it stands for"
 
 
 def _nothing_declared() -> None:

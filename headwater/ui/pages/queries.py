@@ -34,7 +34,9 @@ def build(gatherer: Gatherer) -> None:
 
     def refresh(facts: Facts) -> None:
         sheet.rows([_row(facts, output) for output in facts.outputs.values()])
-        lead.set_text(f"{len(facts.outputs)} outputs are kept up to date" if facts.outputs else "")
+        lead.set_text(
+            f"{texts.counted(len(facts.outputs), 'output')}, kept up to date" if facts.outputs else ""
+        )
 
     page.every_second(refresh)
 

@@ -169,7 +169,7 @@ def _tiles(facts: Facts, output: dict[str, Any]) -> list[dict[str, Any]]:
             "name": "batch",
             "label": "Last batch",
             "value": texts.span(output["batch_ms"] / 1000) if output["batches"] else texts.NONE,
-            "sub": f"{texts.count(output['batches'])} batches since the start",
+            "sub": f"{texts.count(output['batches'])} since the start",
         },
         {
             "name": "gap",
@@ -195,7 +195,7 @@ def _tiles(facts: Facts, output: dict[str, Any]) -> list[dict[str, Any]]:
             "name": "guarantee",
             "label": "Guarantee",
             "value": output["guarantee"],
-            "sub": f"{restarts} {'restart' if restarts == 1 else 'restarts'}",
+            "sub": texts.counted(restarts, "restart"),
             "tone": "plain",
         },
     ]

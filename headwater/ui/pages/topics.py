@@ -57,7 +57,7 @@ def build(gatherer: Gatherer) -> None:
         ]
         sheet.rows([_row(facts, topic.name, uses.get(topic.name, "")) for topic in shown])
         size = sum(topic.size or 0 for topic in shown)
-        lead.set_text(f"{len(shown)} topics" + (f", {texts.size(size)}" if size else ""))
+        lead.set_text(texts.counted(len(shown), "topic") + (f", {texts.size(size)}" if size else ""))
         if state["text"] and not shown:
             sheet.show(empty=f"No topic has “{state['text']}” in its name.", hint="")
 

@@ -33,7 +33,11 @@ def build(gatherer: Gatherer) -> None:
     def refresh(facts: Facts) -> None:
         sheet.rows([_row(facts, info, kinds.get(name, "")) for name, info in facts.views.items()])
         rows = sum(version.progress.rows for info in facts.views.values() if (version := serving(info)))
-        lead.set_text(f"{texts.count(rows)} rows in {len(facts.views)} views" if facts.views else "")
+        lead.set_text(
+            f"{texts.counted(rows, 'row')} in {texts.counted(len(facts.views), 'view')}"
+            if facts.views
+            else ""
+        )
 
     page.every_second(refresh)
 

@@ -28,10 +28,10 @@ export default {
           <rect class="hw-box-face" :x="box.x" :y="box.y" :width="boxWidth" :height="boxHeight" rx="8"/>
           <path class="hw-box-edge" :d="'M' + (box.x + 4) + ',' + (box.y + 1) + ' h-0.5 a3.5,8 0 0 0 -3.5,8 v'
             + (boxHeight - 18) + ' a3.5,8 0 0 0 3.5,8 h0.5 z'"/>
-          <circle v-if="box.dot" :cx="box.x + boxWidth - 14" :cy="box.y + 17" r="4" :class="'hw-dot is-' + box.dot"/>
-          <text class="hw-box-kind" :x="box.x + 15" :y="box.y + 17">{{ box.kind }}</text>
-          <text class="hw-box-name" :x="box.x + 15" :y="box.y + 34">{{ box.name }}</text>
-          <text class="hw-box-note" :x="box.x + 15" :y="box.y + 51">{{ box.note }}</text>
+          <circle v-if="box.dot" :cx="box.x + boxWidth - 14" :cy="box.y + 15" r="4" :class="'hw-dot is-' + box.dot"/>
+          <text class="hw-box-kind" :x="box.x + 15" :y="box.y + 15">{{ box.kind }}</text>
+          <text class="hw-box-name" :x="box.x + 15" :y="box.y + 31">{{ box.name }}</text>
+          <text class="hw-box-note" :x="box.x + 15" :y="box.y + 47">{{ box.note }}</text>
         </a>
       </svg>
     </div>`,

@@ -306,7 +306,7 @@ def _offset(text: str) -> int:
 
 def _summary(page: MessagePage, filtered: bool) -> str:
     count = len(page.messages)
-    words = f"{count} {'message' if count == 1 else 'messages'}"
+    words = texts.counted(count, "message")
     if not filtered:
         return words
     more = page.has_older or page.has_newer
