@@ -11,6 +11,7 @@ from headwater.broker.settings import PROPERTIES
 from headwater.client import settings as client_settings
 from headwater.connect import metrics as source_metrics
 from headwater.log.config import SETTINGS
+from headwater.serve import settings as serve_settings
 from headwater.streams import settings as stream_settings
 from headwater.streams.engine import metrics
 from headwater.streams.sources import jars
@@ -38,7 +39,7 @@ def test_files_that_documents_name_are_there(document: Path) -> None:
 def test_the_tour_names_every_module() -> None:
     tour = (ROOT / "docs/architecture.md").read_text()
     rooms = [(ROOT / "headwater" / room).glob("*.py") for room in ("log", "broker")]
-    rooms += [(ROOT / "headwater" / room).rglob("*.py") for room in ("client", "views", "streams")]
+    rooms += [(ROOT / "headwater" / room).rglob("*.py") for room in ("client", "views", "streams", "serve")]
     rooms += [
         (ROOT / "headwater" / room).glob("*.py") for room in ("connect", "connect/cdc", "connect/cdc/sqlite")
     ]
@@ -52,7 +53,7 @@ def test_every_setting_and_metric_of_streams_is_documented() -> None:
     operations = (ROOT / "docs/operations.md").read_text()
     variables = [
         value
-        for module in (stream_settings, client_settings, jars)
+        for module in (stream_settings, client_settings, serve_settings, jars)
         for name, value in vars(module).items()
         if name.endswith("_VARIABLE")
     ]

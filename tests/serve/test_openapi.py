@@ -40,9 +40,10 @@ def client(headwater: Headwater, tmp_path_factory: pytest.TempPathFactory) -> It
             yield client
 
 
-def test_schemathesis_finds_nothing(client: httpx.Client) -> None:
+def test_schemathesis_finds_nothing(client: httpx.Client, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("schemathesis")
-    command = [str(program), "run", f"{client.base_url}/openapi.json", "--max-examples", EXAMPLES]
+    command = [str(program), "--config-file", str(REPOSITORY / "schemathesis.toml")]
+    command += ["run", f"{client.base_url}/openapi.json", "--max-examples", EXAMPLES]
     command += [
         "--phases",
         os.environ.get("HEADWATER_PHASES", "examples,fuzzing"),
@@ -50,7 +51,7 @@ def test_schemathesis_finds_nothing(client: httpx.Client) -> None:
         "--warnings",
         "off",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "No issues found" in done.stdout, done.stdout[-2000:]
     operations = re.search(r"Tested: (\d+)", done.stdout)
