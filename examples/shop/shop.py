@@ -106,7 +106,7 @@ def temperatures(readings: DataFrame) -> DataFrame:
     )
 
 
-@app.topic("alerts", key="about")
+@app.topic("alerts", key="about", emit="final")
 def too_warm(readings: DataFrame) -> DataFrame:
     """A fridge that was too warm for five seconds; said once, when no reading can change it any more."""
     means = readings.where("sensor LIKE 'fridge%'").groupBy(hw.tumbling("at", "5 seconds"), "sensor")
