@@ -5,7 +5,6 @@ A request passes, in this order: the rules (``security.py``), the short way for 
 (``answers.py``); all of it is counted (``metrics.py``).
 """
 
-import importlib
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -23,19 +22,16 @@ from starlette.types import Message, Receive, Scope, Send
 from headwater import __version__
 from headwater.errors import HeadwaterError, NotFound, NotReady, RequestFailed, TokenMissing
 from headwater.serve.answers import as_json, problem
+from headwater.serve.changes import ViewChanges
+from headwater.serve.ingest import Ingest
 from headwater.serve.login import Login
 from headwater.serve.metrics import OTHER, RequestMetrics
 from headwater.serve.reading import ROW, Reads, raw_path
 from headwater.serve.security import Access
 from headwater.serve.serving import Part, Serving
+from headwater.serve.topic_events import TopicEvents
 
 logger = logging.getLogger("headwater.serve")
-
-PARTS = (
-    ("headwater.serve.changes", "ViewChanges"),
-    ("headwater.serve.topic_events", "TopicEvents"),
-    ("headwater.serve.ingest", "Ingest"),
-)
 
 
 class Server:
@@ -45,7 +41,13 @@ class Server:
         """Without the dashboard it is lighter by some tens of megabytes, and starts a second sooner."""
         self.serving, self.access = serving, access or Access()
         self._reads = Reads(serving)
-        self.parts = _parts(serving, self._reads)
+        # Rows come last: the key of one could be the name of what others have under a view.
+        self.parts: Sequence[Part] = (
+            ViewChanges(serving),
+            TopicEvents(serving),
+            Ingest(serving),
+            self._reads,
+        )
         self._requests = RequestMetrics()
         serving.registry.register(self._requests)
         self._stopped = False
@@ -168,17 +170,6 @@ class Server:
         else:
             answer = problem(refusal)
         await answer(scope, receive, send)
-
-
-def _parts(serving: Serving, reads: Reads) -> Sequence[Part]:
-    parts: list[Part] = []
-    for module, name in PARTS:
-        try:
-            parts.append(getattr(importlib.import_module(module), name)(serving))
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-    return [*parts, reads]  # at the end: a row's key could be the name of what others have under a view
 
 
 def _mount_ui(app: Starlette, serving: Serving) -> bool:
