@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             memory = Memory(server.pid)
             clients = _child(
                 ["benchmarks.subscriptions_clients", "--port", port, "--clients", options.clients, "--slow",
-                 options.slow, "--last-batch", last, "--mean", options.mean], log,
+                 options.slow, "--last-batch", last, "--mean", options.mean, "--dawdle", options.dawdle], log,
             )  # fmt: skip
             _line(clients, directory)
             connected = memory.now
@@ -230,6 +230,9 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--mean", type=float, default=5.0, help="seconds until a client that leaves does so")
+    parser.add_argument(
+        "--dawdle", type=float, default=25.0, help="seconds between two reads of a slow client"
+    )
     parser.add_argument("--write", type=Path, help="the page to keep the table in")
     options = parser.parse_args()
     load = machine.load_average()
@@ -245,7 +248,7 @@ def main() -> None:
             f"{chr(10).join(lines)}\n- load of the machine before the run: {load:.1f}; server, writer and clients "
             f"share its cores\n- the view has {options.keys:,} rows; {options.batches} commits a second; a third of "
             f"the clients cut their connection every {options.mean:.0f} s and come back within 1.5 s; "
-            f"{options.slow} more clients hardly read\n\n{shown}"
+            f"{options.slow} more clients read for a moment every {options.dawdle:.0f} s\n\n{shown}"
         )
         keep_section(options.write, SECTION, text)
     if found["wrong"] or not found["finished"]:

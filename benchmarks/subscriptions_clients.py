@@ -10,6 +10,8 @@ The process prints a line of JSON when all are connected, and one when all have 
 import argparse
 import array
 import asyncio
+import contextlib
+import gc
 import json
 import random
 import socket
@@ -203,17 +205,16 @@ class Client(asyncio.Protocol):
             await asyncio.sleep(chance.uniform(0, 1.5))
             await self.connect()
 
-    async def dawdle(self, until: asyncio.Event) -> None:
+    async def dawdle(self, pause: float, until: asyncio.Event) -> None:
         """Read a little every now and then."""
         while not until.is_set():
             if self.transport is not None:
                 self.transport.pause_reading()
-            await asyncio.sleep(3.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(until.wait(), pause)
             if self.transport is not None:
                 self.transport.resume_reading()
-            await asyncio.sleep(0.02)
-        if self.transport is not None:
-            self.transport.resume_reading()
+            await asyncio.sleep(0.05)
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -229,7 +230,7 @@ async def run(options: argparse.Namespace) -> None:
     leaving = chance.sample(crowd.clients[: options.clients], round(options.clients * options.leaving))
     tasks = [asyncio.create_task(client.come_and_go(options.mean, chance)) for client in leaving]
     written = asyncio.Event()
-    tasks += [asyncio.create_task(c.dawdle(written)) for c in crowd.clients if c.slow]
+    tasks += [asyncio.create_task(c.dawdle(options.dawdle, written)) for c in crowd.clients if c.slow]
     # The writer says that it is done, by a line on our standard input.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     written.set()
@@ -280,8 +281,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, default in (("port", 0), ("clients", 1000), ("slow", 0), ("last-batch", 0), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    for name, number in (("leaving", 1 / 3), ("mean", 5.0), ("patience", 60.0)):
+    for name, number in (("leaving", 1 / 3), ("mean", 5.0), ("dawdle", 15.0), ("patience", 60.0)):
         parser.add_argument(f"--{name}", type=float, default=number)
+    gc.disable()  # a pause of ours would be taken for one of the server's
     uvloop.run(run(parser.parse_args()))
 
 

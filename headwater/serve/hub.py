@@ -32,7 +32,7 @@ CHUNK = 200  # changes sent together at most
 BEAT_SECONDS = 10.0  # of silence, after which the view's progress is told again
 LINGER_SECONDS = 30.0  # for which a view that nobody follows any more is kept at hand
 RETRY_SECONDS = 1.0  # after the store failed
-SEND_SECONDS = 50e-6  # that a send to one reader takes, about
+SEND_SECONDS = 25e-6  # that a send to one reader takes, about
 LONGEST_WAIT = 0.1  # seconds for which changes are gathered for many readers
 CONDITIONS = 32  # that a view is followed with at a time; each is tried on every change
 
