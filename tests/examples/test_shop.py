@@ -43,7 +43,7 @@ def test_the_demo_ends_by_itself_with_views_that_equal_the_log(tmp_path: Path) -
     )
     shown = f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, shown
-    assert re.search(r"the dashboard is at http://127\.0\.0\.1:\d+\n", done.stdout), shown
+    assert re.search(r"the dashboard is at http://127\.0\.0\.1:\d+ ", done.stdout), shown
     verdicts = dict(re.findall(r"^  (\w[\w ]*?) +([\d,]+) rows   equal$", done.stdout, re.MULTILINE))
     views = {"sales_per_minute", "product_sales", "top_products", "stock_left"}
     views |= {"active_sessions", "visits", "temperatures"}
