@@ -9,13 +9,11 @@ app = hw.App("broken")
 numbers = app.stream("numbers", "text string")
 
 
-def half_of(text: str) -> int:
-    if text == "odd":
-        raise ValueError("an odd number cannot be halved")
-    return 0
-
-
 @app.view(key="half")
 def halves(numbers: DataFrame) -> DataFrame:
-    halved = F.udf(half_of, "long")
-    return numbers.groupBy(halved("text").alias("half")).count()
+    def half_of(text: str) -> int:
+        if text == "odd":
+            raise ValueError("an odd number cannot be halved")
+        return 0
+
+    return numbers.groupBy(F.udf(half_of, "long")("text").alias("half")).count()

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,18 @@ def world(headwater: Headwater, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def address(world: World) -> Iterator[str]:
-    """Where the dashboard is: `headwater serve` in a process of its own."""
+    """Where the dashboard is."""
+    with served(world) as address:
+        yield address
+
+
+@contextmanager
+def served(world: World, **environment: str) -> Iterator[str]:
+    """`headwater serve` in a process of its own; gives the address of the dashboard."""
     command = [PROGRAM, "serve", str(APPLICATION), "--port", "0", "--data", str(world.data)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
     process = subprocess.Popen(
-        [*command, "--bootstrap", world.bootstrap], stdout=subprocess.PIPE, text=True, env=clean
+        [*command, "--bootstrap", world.bootstrap], stdout=subprocess.PIPE, text=True, env=clean | environment
     )
     try:
         assert process.stdout is not None

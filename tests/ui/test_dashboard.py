@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.chromium import new_page, screenshot
+from tests.ui.conftest import served
 from tests.ui.world import World
 
 PAGES = {
@@ -334,14 +335,37 @@ def test_every_page_in_both_themes(browser: Browser, address: str, dark: bool) -
             page.goto(f"{address}{path}")
             expect(page.locator("main.hw-page")).to_be_visible()
             expect(page.locator("canvas, tr[data-row], [data-box]").first).to_be_visible()
+            if name in ("overview", "query", "view"):
+                expect(page.locator(".hw-plot canvas").first).to_be_visible()
+                expect(page.locator(".hw-plot").last).not_to_have_attribute("data-points", "0")
+                expect(page.get_by_text("Waiting for the view …")).to_have_count(0)
             if name == "topic":
+                expect(tile(page, "retention")).to_have_text("7 d")
                 page.locator("tr[data-row]").first.click()
                 expect(page.locator("[data-detail]")).to_be_visible()
             # Nothing is wider than the window.
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            screenshot(page, f"{name}-{'dark' if dark else 'light'}")
+            screenshot(page, f"{name}-{'dark' if dark else 'light'}", whole=name == "overview")
     finally:
         page.context.close()
+
+
+def test_with_a_token_one_signs_in_first(browser: Browser, world: World) -> None:
+    with served(world, HEADWATER_TOKEN="a token of at least some length") as address:
+        page = new_page(browser)
+        try:
+            page.goto(f"{address}/topics/shop.clicks")
+            page.get_by_label("token").fill("another")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_text("That is not the token.")).to_be_visible()
+            page.get_by_label("token").fill("a token of at least some length")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page).to_have_url(f"{address}/")
+            changes(
+                page.locator('[data-box="clicks"] .hw-box-note')
+            )  # the figures come over a socket of its own
+        finally:
+            page.context.close()
 
 
 def test_what_is_not_there_is_said(page: Page, address: str) -> None:

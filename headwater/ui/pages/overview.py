@@ -75,7 +75,7 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
             "label": "Arriving",
             "value": texts.rate(latest["input"]).removesuffix("/s"),
             "unit": "/s",
-            "sub": "records in topics that are read",
+            "sub": "records in topics it reads",
             "points": points("input"),
         },
         {
