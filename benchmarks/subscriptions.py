@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--mean", type=float, default=5.0, help="seconds until a client that leaves does so")
     parser.add_argument(
-        "--dawdle", type=float, default=25.0, help="seconds between two reads of a slow client"
+        "--dawdle", type=float, default=30.0, help="seconds between two reads of a slow client"
     )
     parser.add_argument("--write", type=Path, help="the page to keep the table in")
     options = parser.parse_args()

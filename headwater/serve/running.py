@@ -26,6 +26,7 @@ from headwater.views.store import open_store
 # with its owner, however that ends.
 LEASH = "HEADWATER_SERVE_LEASH"
 GRACE = 3  # seconds for answers that are on their way when it is time to stop
+UNSENT = 64 << 10  # bytes that may wait in the kernel for a client that reads slowly
 KEEP_ALIVE = 75  # seconds that a connection may be idle
 
 
@@ -60,6 +61,10 @@ def _listen(settings: ServeSettings) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                # Its connections inherit it. Else the kernel would take megabytes for each client that does not
+                # read, and hide from us that it does not.
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
             listener.bind(address)
             listener.listen(2048)
         except OSError:
