@@ -93,7 +93,7 @@ class Cluster:
             assert time.time() - begin < RECOVERY_SECONDS, self.driver.tail()
             for path in (folder / "data" / "status").glob("*.json"):
                 status = json.loads(path.read_text())
-                if status["at"] > begin + 3 and all(output["lag"] == 0 for output in status["outputs"]):
+                if status["at"] > begin + 3 and all(not output["lag"] for output in status["outputs"]):
                     return
             time.sleep(0.2)
 

@@ -4,7 +4,7 @@ Everything here follows from its arguments alone. A batch that is run again must
 records in the same order, since writing exactly once rests on that.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -54,6 +54,21 @@ def nested(places: Places) -> Offsets:
     for (topic, number), offset in sorted(places.items()):
         offsets.setdefault(topic, {})[str(number)] = offset
     return offsets
+
+
+def not_before(positions: Places, latest: Places, outside: Collection[Place]) -> dict[Place, int]:
+    """The ends of partitions, none of them before what was read, but for those that do not hold their position.
+
+    A Kafka node that comes back after a crash may say for a moment that its log ends where it was last sure that
+    others had it, which can be the beginning. A batch that ended there would be followed by one with all of it again.
+
+    >>> not_before({("t", 0): 7, ("t", 1): 7, ("t", 2): 7}, {("t", 0): 0, ("t", 1): 9, ("t", 2): 0}, [("t", 2)])
+    {('t', 0): 7, ('t', 1): 9, ('t', 2): 0}
+    """
+    return {
+        place: end if place in outside else max(end, positions.get(place, end))
+        for place, end in latest.items()
+    }
 
 
 def admitted(start: Places, first: Places, latest: Places, limit: int | None) -> dict[Place, int]:

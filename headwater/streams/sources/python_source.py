@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from headwater.client.bare_requests import EARLIEST, LATEST
 from headwater.streams.sources.json_values import JsonDecoder
-from headwater.streams.sources.positions import Place, Range, admitted, flat, nested, ranges
+from headwater.streams.sources.positions import Place, Range, admitted, flat, nested, not_before, ranges
 from headwater.streams.sources.reading import fetcher_of, log_shrunk, read_range, records_missed
 from headwater.streams.sources.topic_read import Offsets, TopicRead
 
@@ -121,7 +121,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             latest, first = self._ends(begin)
         end = admitted(begin, first, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        return nested(end)
+        return nested(begin | end)  # a partition that nobody mentions any more was read all the same
 
     def _ends(self, begin: dict[Place, int]) -> tuple[dict[Place, int], dict[Place, int]]:
         """The end of every partition now, and the beginning of those that are new."""
@@ -139,7 +139,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest |= fetcher.offsets(silent, LATEST)
         if outside:
             self._check_gaps({place: positions[place] for place in outside}, latest)
-        self._latest = latest
+        self._latest = latest = not_before(positions, latest, outside)
         return latest, first
 
     def _check_gaps(self, positions: dict[Place, int], latest: dict[Place, int]) -> None:
