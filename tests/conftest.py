@@ -93,7 +93,7 @@ def topic(unique: Callable[[str], str]) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Commands and client are tried against both brokers: all of it in ``make commands``, here a part.
 
-    Against Apache Kafka here: topics, groups, and of the client what has one case and kills nobody.
+    Against Apache Kafka here: topics, and of the client what has one case and kills nobody.
     """
     if os.environ.get("HEADWATER_TEST_SERVERS") == "both":
         return
@@ -109,5 +109,6 @@ def _is_for_both(test: str) -> bool:
         return False
     if test.startswith("tests/client/"):
         return "[kafka-" in test or "[ApacheKafka" in test  # one that is killed takes half a minute
-    kept = ("tests/cli/test_topics.py", "tests/cli/test_groups.py")
-    return test.startswith("tests/cli/") and ("[kafka-" in test or not test.startswith(kept))
+    return test.startswith("tests/cli/") and (
+        "[kafka-" in test or not test.startswith("tests/cli/test_topics.py")
+    )
