@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 SPARK = ("headwater/streams", "tests/examples", "tests/faults/streams", "tests/streams")
 CLIENTS = ("tests/cli", "tests/clients")
-CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect")
+CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve", "tests/ui")
 
 
 def commands(arguments: Sequence[str]) -> list[list[str]]:
