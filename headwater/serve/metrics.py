@@ -28,6 +28,7 @@ BOUNDS = (
     30.0,
 )  # seconds
 OTHER = "(none)"  # the route of what no route takes; the path itself would make metrics without end
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))  # anybody can make up more
 
 
 class RequestMetrics(Collector):
@@ -46,7 +47,7 @@ class RequestMetrics(Collector):
         >>> [family.name for family in metrics.collect()]
         ['headwater_http_requests', 'headwater_http_request_seconds']
         """
-        key = (method, route, status)
+        key = (method if method in METHODS else OTHER, route, status)
         self._counts[key] = self._counts.get(key, 0) + 1
         times = self._times.get(route)
         if times is None:

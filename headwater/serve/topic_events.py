@@ -166,6 +166,9 @@ async def _catch_up(hub: TopicHub, histories: Histories, offsets: Offsets, emit:
         return hub.ring.end
 
 
+_ID = "[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*"
+_FROM = "end|beginning|-?[0-9]{1,18}|20[0-9]{2}-0[1-9]-[12][0-9]T[01][0-9]:[0-5][0-9]:[0-5][0-9]Z"
+
 _DESCRIPTION: dict[str, Any] = {
     "operationId": "followTopic",
     "tags": ["topics"],
@@ -182,7 +185,7 @@ _DESCRIPTION: dict[str, Any] = {
             "in": "path",
             "required": True,
             "description": "The name of a topic.",
-            "schema": {"type": "string"},
+            "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}$"},
         },
         {
             "name": "from",
@@ -191,25 +194,22 @@ _DESCRIPTION: dict[str, Any] = {
                 "Where to begin: `end` (unless told otherwise), `beginning`, an offset, `-N` for the last N "
                 "records, or a time in ISO 8601; the same in every partition. Or an id of an event."
             ),
-            "schema": {"type": "string"},
+            "schema": {"type": "string", "pattern": f"^({_FROM}|{_ID})$"},
         },
         {
             "name": "after",
             "in": "query",
-            "description": "The id of the last event that the client got.",
-            "schema": {"type": "string", "pattern": "^[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*$"},
+            "description": (
+                "The id of the last event that the client got. The header Last-Event-ID, which browsers send when "
+                "they come back, says the same and is stronger."
+            ),
+            "schema": {"type": "string", "pattern": f"^{_ID}$"},
         },
         {
             "name": "seconds",
             "in": "query",
             "description": "End the stream after so many seconds.",
             "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_SECONDS},
-        },
-        {
-            "name": "Last-Event-ID",
-            "in": "header",
-            "description": "As `after`, and stronger: browsers send it when they come back.",
-            "schema": {"type": "string", "pattern": "^[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*$"},
         },
     ],
     "responses": {

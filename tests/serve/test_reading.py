@@ -392,7 +392,10 @@ def test_a_view_over_views_covers_what_those_cover(serving: Serving, client: htt
 def test_metrics_count_requests_by_route(client: httpx.Client) -> None:
     for path in ("/views/words/w5", "/views/words/gone", "/views/words?limit=1", "/somewhere/else"):
         client.get(path)
+    for method in ("PROPFIND", "MKCOL"):
+        problem(client.request(method, "/views"), 405)
     text = client.get("/metrics").text
+    assert "PROPFIND" not in text and "MKCOL" not in text
     for wanted in (
         'headwater_http_requests_total{method="GET",route="/views/{view}/{key}",status="200"}',
         'headwater_http_requests_total{method="GET",route="/views/{view}/{key}",status="404"}',
