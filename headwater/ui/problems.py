@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headwater.errors import HeadwaterError
 from headwater.ui import texts
 from headwater.ui.facts import Facts, in_words
 
@@ -67,7 +68,8 @@ def _engine(facts: Facts) -> Iterator[Problem]:
 def _broker(facts: Facts) -> Iterator[Problem]:
     if facts.broker_error is not None:
         cause, step = in_words(facts.broker_error)
-        yield Problem("bad", "The broker does not answer", cause, step, "topics")
+        where = f"{facts.broker_error.subject}: " if isinstance(facts.broker_error, HeadwaterError) else ""
+        yield Problem("bad", "The broker does not answer", where + cause, step, "topics")
 
 
 def _store(facts: Facts) -> Iterator[Problem]:

@@ -124,7 +124,7 @@ def test_a_broken_function_shows_up_and_goes(page: Page, address: str, world: Wo
         screenshot(page, "overview-failing")
         notice.get_by_role("link", name="show").click()
         expect(page.locator("[data-state]")).to_have_text("failing")
-        expect(page.locator("[data-cause]")).to_contain_text("`prize`")
+        expect(page.locator(".hw-notice-why")).to_contain_text("`prize`")
         expect(page.locator("tr[data-row] [data-column=cause]")).to_contain_text(["`prize`"])
         world.fail("sales_per_minute", "a second cause")
         expect(page.locator("tr[data-row] [data-column=cause]")).to_contain_text(
@@ -133,7 +133,7 @@ def test_a_broken_function_shows_up_and_goes(page: Page, address: str, world: Wo
     finally:
         world.mend("sales_per_minute")
     expect(page.locator("[data-state]")).to_have_text("running")
-    expect(page.locator("[data-cause]")).to_be_hidden()
+    expect(page.locator(".hw-notice")).to_have_count(0)
     expect(
         page.locator("tr[data-row] [data-column=cause]").first
     ).to_be_visible()  # what was stays to be seen

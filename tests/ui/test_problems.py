@@ -68,7 +68,7 @@ def test_broker_and_store_away() -> None:
         )
     )
     assert [(each.what, each.why) for each in found] == [
-        ("The broker does not answer", "connection refused"),
+        ("The broker does not answer", "a broker at 127.0.0.1:1: connection refused"),
         ("The view store does not answer", "the disk is full"),
     ]
 

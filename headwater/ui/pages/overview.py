@@ -126,8 +126,8 @@ def headline(facts: Facts, gatherer: Gatherer) -> list[dict[str, Any]]:
 
 def _counts(facts: Facts) -> str:
     brokers = facts.broker.brokers
-    where = texts.counted(brokers, "broker") if brokers else "no broker"
-    return f"{texts.counted(len(facts.broker.topics), 'topic')} on {where} · a box opens what it stands for"
+    where = f"{texts.counted(len(facts.broker.topics), 'topic')} on {texts.counted(brokers, 'broker')}"
+    return (f"{where} · " if brokers else "") + "a box opens what it stands for"
 
 
 def _nothing_declared() -> None:

@@ -8,8 +8,8 @@ from headwater.streams.graph import describe
 from headwater.ui import texts
 from headwater.ui.facts import Facts, Gatherer
 from headwater.ui.pages.queries import state_cell
-from headwater.ui.parts.elements import Sheet, Tiles, Trend, anchor, body, box, card, link, said
-from headwater.ui.parts.frame import Page
+from headwater.ui.parts.elements import Notices, Sheet, Tiles, Trend, anchor, body, box, card, link, said
+from headwater.ui.parts.frame import Page, notices_of
 from headwater.ui.problems import split_error
 
 PHASES = {
@@ -41,10 +41,7 @@ def build(gatherer: Gatherer, name: str) -> None:
     history = gatherer.history(name)
     with page.content:
         state = _heading(name, node)
-        trouble = box("hw-card hw-trouble")
-        with trouble, box("hw-card-body"):
-            cause = said("", "hw-code", "pre").props('data-cause=""')
-            step = said("", "hw-said")
+        trouble = Notices()
         tiles = Tiles()
         trends: list[Trend] = []
         charts = _charts()
@@ -64,17 +61,16 @@ def build(gatherer: Gatherer, name: str) -> None:
 
     def refresh(facts: Facts) -> None:
         output = facts.outputs.get(name)
-        trouble.set_visibility(bool(output and output["error"]))
+        here = link("queries", name)
+        trouble.show(
+            items=[{**item, "href": ""} for item in notices_of(facts, gatherer) if item["href"] == here]
+        )
         if output is None:
             state.set_text("has not run yet" if node is not None else "is not a query of this application")
             return
         shown = state_cell(facts, output)
         state.set_text(shown["text"])
         state.classes(replace=f"hw-badge is-{shown['tone']}")
-        if output["error"]:
-            why, what = split_error(output["error"])
-            cause.set_text(why)
-            step.set_text(what)
         tiles.show(tiles=_tiles(facts, output))
         failures.rows(_failures(facts, output))
         inputs.rows(_inputs(facts, output))

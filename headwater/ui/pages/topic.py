@@ -131,13 +131,16 @@ class _Tabs:
 def _tiles(facts: Facts, name: str, slow: _Slow) -> list[dict[str, Any]]:
     topic = facts.broker.topics.get(name)
     if topic is None:
-        what = "unknown" if facts.broker_error is None else "no broker"
+        away = facts.broker_error is not None
+        what, why = (
+            ("not known", "the broker does not answer") if away else ("unknown", "it is not on the broker")
+        )
         return [
             {
                 "name": "records",
                 "label": "Topic",
                 "value": what,
-                "sub": "it is not on the broker",
+                "sub": why,
                 "tone": "warn",
             }
         ]

@@ -33,6 +33,7 @@ class Chooser:
                     said("", "hw-note is-mono", "code").props('data-code=""').style("user-select: all")
                 )
             self._place: Element = box("hw-chosen")
+        self._outer.set_visibility(False)
         start(self._cards)
 
     def columns(self, schema: ViewSchema) -> None:
@@ -40,6 +41,7 @@ class Chooser:
         if schema == self._schema:
             return
         self._schema = schema
+        self._outer.set_visibility(True)
         numbers = [column.name for column in schema.columns if column.type.startswith(_NUMBERS)]
         others = [column.name for column in schema.columns if column.name not in numbers]
         window = next(

@@ -10,6 +10,7 @@ function shown(value, unit) {
     for (const [size, name] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (value >= size) return (value / size).toFixed(1) + " " + name;
     return value + " B";
   }
+  if (unit === "ms" && value >= 1000) return (value / 1000).toFixed(1) + " s";
   if (unit === "s" && value >= 120) return value >= 7200 ? (value / 3600).toFixed(1) + " h" : (value / 60).toFixed(1) + " min";
   let text;
   const size = Math.abs(value);
@@ -59,6 +60,13 @@ export default {
       this.count = this.rows.length;
       this.chart.setOption(this.kind === "pie" ? this.pie() : this.axes(), { notMerge: anew, lazyUpdate: true });
     },
+    whole() { return this.rows.every((row) => row.slice(1).every((value) => value === null || Number.isInteger(value))); },
+    // A chart without a single value says so, instead of looking broken.
+    nothing() {
+      const none = !this.rows.some((row) => row.slice(1).some((value) => value !== null && value !== undefined));
+      return [{ id: "nothing", type: "text", left: "center", top: "middle", silent: true,
+                style: { text: none ? "Nothing to show yet" : "", fill: colour("--hw-faint"), fontSize: 13 } }];
+    },
     palette() {
       const named = this.colours.map((name) => colour("--hw-" + name));
       return [...named, ...Array.from({ length: 10 }, (_, at) => colour("--hw-c" + at))];
@@ -93,7 +101,7 @@ export default {
       const sideways = isBar && !this.time;
       const rows = sideways ? this.rows.slice().reverse() : this.rows;
       const values = {
-        type: "value", min: this.kind === "area" || this.stacked || isBar ? 0 : undefined, splitNumber: 4,
+        type: "value", min: this.kind === "area" || this.stacked || isBar ? 0 : undefined, splitNumber: 4, minInterval: this.whole() ? 1 : 0,
         axisLabel: { color: grey, fontSize: 11, formatter: (value) => shown(value, this.unit) },
         splitLine: { lineStyle: { color: rule } },
       };
@@ -106,6 +114,7 @@ export default {
       };
       return {
         ...this.common(),
+        graphic: this.nothing(),
         useUTC: true,
         grid: { left: 4, right: 24, top: this.legend && this.names.length > 1 ? 30 : 12, bottom: 2, containLabel: true },
         xAxis: sideways ? values : along,

@@ -7,7 +7,7 @@ export default {
         <div class="hw-tile-label">{{ tile.label }}</div>
         <div class="hw-tile-value">{{ tile.value }}<small v-if="tile.unit">{{ tile.unit }}</small></div>
         <div class="hw-tile-sub">{{ tile.sub }}</div>
-        <svg v-if="tile.points && tile.points.length > 1" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">
+        <svg v-if="tile.points && tile.points.length > 1 && tile.points.some((value) => value)" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">
           <path class="is-area" :d="area(tile.points)"/><path class="is-line" :d="line(tile.points)"/>
         </svg>
       </div>
