@@ -297,7 +297,7 @@ def _copied(values: pa.Array) -> pa.Array:
 
 def _bound(value: pa.Array) -> Any:
     if is_nested(value.type):
-        return json_texts(value)[0].as_py()
+        return None if value.null_count else json_texts(value)[0].as_py()
     if pa.types.is_timestamp(value.type) or pa.types.is_string(value.type):
         return _copied(value)[0].as_py()
     return value[0].as_py()

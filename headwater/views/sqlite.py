@@ -228,7 +228,7 @@ def _first(value: pa.Array) -> Any:
 
 
 def _json_text(value: pa.Array) -> Any:
-    return json_texts(value)[0].as_py()
+    return None if value.null_count else json_texts(value)[0].as_py()
 
 
 def _as_float(value: pa.Array) -> Any:
