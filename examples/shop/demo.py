@@ -1,6 +1,7 @@
 """Runs the shop: `headwater up` with everything, traffic, a summary in the terminal, and a verdict at the end."""
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -46,6 +47,7 @@ class Shopkeeper:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
                 env={**_clean(), "SHOP_DATABASE": str(database)},
             )
 
@@ -230,6 +232,11 @@ def _directory(data: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="headwater-demo-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+def _end_with_parent() -> None:
+    """In the child: SIGTERM when the demo is killed in a way that it cannot notice."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _clean() -> dict[str, str]:

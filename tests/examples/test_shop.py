@@ -1,7 +1,6 @@
 """The demo as a newcomer runs it, for a short time; and its parts."""
 
 import itertools
-import os
 import re
 import signal
 import subprocess
@@ -19,10 +18,11 @@ from examples.shop.database import DELIVERY, FIRST_STOCK, Shop
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 8
-PATIENCE = 240.0
+PATIENCE = 600.0  # a busy machine may take as long
 AT = datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC)
 
 
+@pytest.mark.timeout(700)
 def test_the_demo_ends_by_itself_with_views_that_equal_the_log(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [
@@ -36,22 +36,22 @@ def test_the_demo_ends_by_itself_with_views_that_equal_the_log(tmp_path: Path) -
         "--data",
         str(data),
     ]
-    # Tests are over before Java's second compiler has paid for itself.
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    shown = f"{done.stdout}\n{done.stderr}"
-    assert done.returncode == 0, shown
-    assert re.search(r"the dashboard is at http://127\.0\.0\.1:\d+ ", done.stdout), shown
-    verdicts = dict(re.findall(r"^  (\w[\w ]*?) +([\d,]+) rows   equal$", done.stdout, re.MULTILINE))
+    demo = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        shown = demo.communicate(timeout=PATIENCE)[0]
+    finally:
+        demo.terminate()
+        demo.wait()
+    assert demo.returncode == 0, shown
+    assert re.search(r"the dashboard is at http://127\.0\.0\.1:\d+ ", shown), shown
+    verdicts = dict(re.findall(r"^  (\w[\w ]*?) +([\d,]+) rows   equal$", shown, re.MULTILINE))
     views = {"sales_per_minute", "product_sales", "top_products", "stock_left"}
     views |= {"active_sessions", "visits", "temperatures"}
     assert verdicts.keys() == views | {"the log", "alerts"}, shown
     for view in views - {"visits"}:  # visits that are over may not be there yet
         assert int(verdicts[view].replace(",", "")) > 0, shown
-    assert "every view equals its recompute from the log" in done.stdout
-    assert "everything has stopped" in done.stdout
+    assert "every view equals its recompute from the log" in shown
+    assert "everything has stopped" in shown
     assert left_running(str(data)) == []
 
 
@@ -68,6 +68,7 @@ def left_running(part: str) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(700)
 def test_ctrl_c_while_it_starts_leaves_nothing_running(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [sys.executable, "-m", "examples.shop", "--port", "0", "--data", str(data)]

@@ -20,6 +20,11 @@ logger = logging.getLogger("headwater.streams")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # How Spark says that a query ended; without a reason when a Python process of its own was killed.
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\] .* terminated with exception: *(.*?) *(?:SQLSTATE: \w+)?$")
+# Spark waits ten seconds for the Python process of a source that starts, and no longer: many that start at once, on a
+# machine that has other things to do, would keep each other from it, again and again.
+AT_ONCE, INITIAL_SECONDS = 2, 20.0
+_INITIALIZING = "Initializing sources"
+_starting = threading.BoundedSemaphore(AT_ONCE)
 STEADY_SECONDS = 60.0  # a query that ran so long, or finished a batch, begins with the shortest pause again
 
 
@@ -81,7 +86,11 @@ class Watch:
             began, before = time.monotonic(), self._last_batch
             self._cause = None
             try:
-                self.query = self._start()
+                with _starting:
+                    if self._stop.is_set():
+                        break
+                    self.query = self._start()
+                    self._await_sources(self.query)
                 if self._stop.is_set():  # while it started
                     self._stop_query(self.query)
                     break
@@ -104,6 +113,13 @@ class Watch:
             pause = FIRST_PAUSE if got_on else min(pause * 2, LONGEST_PAUSE)
             self._stop.wait(pause)
         self.state = "stopped"
+
+    def _await_sources(self, query: StreamingQuery) -> None:
+        """Until the sources of a query run, or it is clear that they do not; its failure is found elsewhere."""
+        end = time.monotonic() + INITIAL_SECONDS
+        while query.isActive and query.status["message"] == _INITIALIZING and time.monotonic() < end:
+            if self._stop.wait(0.05):
+                return
 
     def take(self, always: bool = False) -> None:
         """Tells `on_progress` of the batches that have ended since it was asked last.
