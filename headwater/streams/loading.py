@@ -7,6 +7,8 @@ from pathlib import Path
 from headwater.errors import ApplicationInvalid, HeadwaterError
 from headwater.streams.app import App
 
+folders: list[Path] = []  # of the applications that were loaded; their modules are nowhere else to be found
+
 
 def load_app(text: str) -> App:
     """The application of ``shop.py`` or ``shop.py:app``.
@@ -50,6 +52,8 @@ def _globals(path: Path) -> dict[str, object]:
     sys.modules[path.stem] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
+    if path.parent not in folders:
+        folders.append(path.parent)
     try:
         spec.loader.exec_module(module)
     except HeadwaterError:

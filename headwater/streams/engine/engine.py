@@ -18,7 +18,7 @@ from headwater.client.connection import Connection
 from headwater.client.marked import prepare_marks
 from headwater.connect.writing import LARGEST_RECORD
 from headwater.errors import EngineLost, HeadwaterError
-from headwater.streams import realtime
+from headwater.streams import loading, realtime
 from headwater.streams.app import App
 from headwater.streams.aside import Aside, dead_topic, late_topic
 from headwater.streams.declarations import Changes, Stream, Table, TableView, Topic, View
@@ -30,6 +30,7 @@ from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.running import Member, RunningQuery
 from headwater.streams.engine.session import shuffle_partitions, start_session
+from headwater.streams.engine.shipping import send_by_value
 from headwater.streams.engine.status import Meter, OutputStatus, StatusFile, document_of, with_failure
 from headwater.streams.engine.ticking import Ticking
 from headwater.streams.inputs import events
@@ -111,6 +112,7 @@ class Engine:
         return self._liveness.lost(seconds) if self._liveness is not None else None
 
     def _start(self) -> None:
+        send_by_value(loading.folders)
         planned = plan(self.spark, self.graph, self._open)
         self._make_topics(planned)
         self.store = open_store(self.settings.store)
