@@ -247,7 +247,7 @@ def test_a_slow_reader_is_squashed_and_reset_and_ends_with_the_content(
                 return
 
     async def write() -> None:
-        for number in range(1, 120):
+        for number in range(1, 70):
             rows = {f"{padding}{n}": number * 1000 + n for n in range(number % 7, 60)}
             await asyncio.to_thread(store.apply, "words", 1, batch(number, rows))
         await asyncio.to_thread(store.apply, "words", 1, batch(200, {"end": 1}))

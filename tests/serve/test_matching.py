@@ -83,7 +83,7 @@ _filters: st.SearchStrategy[Filter] = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(_filters)
 def test_python_and_the_store_agree(store: ViewStore, where: Filter) -> None:
     matches = matcher(SCHEMA, where)
