@@ -18,11 +18,13 @@ from headwater.serve.event_stream import LONGEST_SECONDS, Emit, EventStream
 from headwater.serve.feed import TOO_SLOW, ViewFeed
 from headwater.serve.follow_metrics import FollowMetrics
 from headwater.serve.hub import Tailer
-from headwater.serve.openapi import problems
+from headwater.serve.openapi import events, problems, serving_schemas
 from headwater.serve.parameters import Parameters
+from headwater.serve.reading_api import condition_schema
 from headwater.serve.serving import Serving
 from headwater.serve.sse import change_number, comment, last_seen, reset_event
 from headwater.serve.where import parse_where
+from headwater.views.model import ViewSchema
 
 
 class ViewChanges:
@@ -88,7 +90,11 @@ class ViewChanges:
         return EventStream(lambda emit: follow(feed, after, emit, reset), headers, seconds)
 
     def describe(self) -> dict[str, Any]:
-        return {"/views/{view}/changes": {"get": _DESCRIPTION}}
+        """Of each view its own address, for conditions on its columns."""
+        return {
+            f"/views/{name}/changes": {"get": _described(schema)}
+            for name, schema in serving_schemas(self._serving).items()
+        }
 
 
 async def follow(
@@ -148,13 +154,6 @@ _DESCRIPTION: dict[str, Any] = {
     ),
     "parameters": [
         {
-            "name": "view",
-            "in": "path",
-            "required": True,
-            "description": "The name of a view.",
-            "schema": {"type": "string"},
-        },
-        {
             "name": "after",
             "in": "query",
             "description": "The id of the last event that the client got.",
@@ -167,7 +166,7 @@ _DESCRIPTION: dict[str, Any] = {
                 "Only rows for which this holds, written as for a read; a row for which it does not, or not any "
                 "more, is a `delete`, be it known to the client or not."
             ),
-            "schema": {"type": "string"},
+            "schema": {},  # of the view: see below
         },
         {
             "name": "seconds",
@@ -179,7 +178,7 @@ _DESCRIPTION: dict[str, Any] = {
             "name": "Last-Event-ID",
             "in": "header",
             "description": "As `after`, and stronger: browsers send it when they come back.",
-            "schema": {"type": "string", "pattern": "^[0-9]{1,18}$"},
+            "schema": {"type": "string", "pattern": "^[0-9]{0,18}$"},
         },
     ],
     "responses": {
@@ -192,7 +191,7 @@ _DESCRIPTION: dict[str, Any] = {
                     "schema": {"type": "string"},
                 },
             },
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": events("snapshot", "snapshot-end", "upsert", "delete", "progress", "reset", "error"),
         },
         **problems(
             {
@@ -203,3 +202,11 @@ _DESCRIPTION: dict[str, Any] = {
         ),
     },
 }
+
+
+def _described(schema: ViewSchema) -> dict[str, Any]:
+    parameters = [
+        {**each, "schema": condition_schema(schema)} if each["name"] == "where" else each
+        for each in _DESCRIPTION["parameters"]
+    ]
+    return {**_DESCRIPTION, "operationId": f"follow_{schema.name}", "parameters": parameters}

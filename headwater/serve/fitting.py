@@ -37,7 +37,7 @@ class Fitting:
 
     def __init__(self, node: Stream | Table, *others: Stream | Table) -> None:
         self.topic, self.name = node.topic, node.name
-        self.node = node
+        self.node, self.nodes = node, (node, *others)
         self._readers = [_Reader(each) for each in (node, *others)]
         self.columns = tuple(dict.fromkeys(name for each in self._readers for name in each.columns))
         self.key: tuple[str, ...] = next((each.key for each in self._readers if each.key), ())

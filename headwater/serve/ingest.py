@@ -36,7 +36,7 @@ from headwater.serve.bodies import Shape, events_of, shape_of
 from headwater.serve.delivery import DELIVERY_SECONDS, PlainDelivery, Record
 from headwater.serve.fitting import Fitting, fittings, refuse_topic
 from headwater.serve.idempotency import Answer, KeyedDelivery, KeyedRequest
-from headwater.serve.ingest_api import DESCRIPTION
+from headwater.serve.ingest_api import describe_writing
 from headwater.serve.serving import Serving
 from headwater.streams.aside import dead_topic
 from headwater.streams.declarations import Table
@@ -126,7 +126,8 @@ class Ingest:
         return [Route("/topics/{topic}", self._post, methods=["POST"])]
 
     def describe(self) -> dict[str, Any]:
-        return {"/topics/{topic}": {"post": DESCRIPTION}}
+        """Of each topic its own address, with its events."""
+        return describe_writing(self._fittings.values())
 
     async def start(self) -> None:
         self._plain.start()

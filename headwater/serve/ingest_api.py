@@ -1,8 +1,20 @@
 """How OpenAPI describes the writing of events."""
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.serve.openapi import problems
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from headwater.serve.ddl import UnknownType, struct_of
+from headwater.serve.fitting import Fitting
+from headwater.serve.openapi import json_schema, problems
+from headwater.serve.reading_api import value_pattern
+from headwater.streams.declarations import Stream, Table
+from headwater.views.types import arrow_type
+
+_TIME = pa.timestamp("us", "UTC")
 
 _PLACE = {
     "type": "object",
@@ -59,45 +71,108 @@ def _receipt(description: str) -> dict[str, Any]:
     }
 
 
-DESCRIPTION: dict[str, Any] = {
-    "operationId": "writeEvents",
-    "summary": "Write one event or many to a topic.",
-    "parameters": [
-        {"name": "topic", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
-        {
-            "name": "key",
-            "in": "query",
-            "required": False,
-            "description": "The columns that become the record's key, separated by commas.",
-            "schema": {"type": "string"},
-        },
+def describe_writing(fittings: Iterable[Fitting]) -> dict[str, Any]:
+    """The addresses to write to, of each topic its own, with events as its streams and tables read them."""
+    return {f"/topics/{fitting.topic}": {"post": _describe(fitting)} for fitting in fittings}
+
+
+def _describe(fitting: Fitting) -> dict[str, Any]:
+    event = event_schema(fitting.nodes)
+    parameters: list[dict[str, Any]] = [
         {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
             "description": "A request that is repeated with the same key and body is written once.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+            "schema": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 255,
+                "pattern": "^[!-~]([ -~]*[!-~])?$",
+            },
         },
-    ],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "oneOf": [
-                        {"type": "object"},
-                        {"type": "array", "minItems": 1, "items": {"type": "object"}},
-                    ]
+    ]
+    if fitting.columns and not fitting.key:
+        names = "|".join(re.escape(column) for column in fitting.columns)
+        parameters.append(
+            {
+                "name": "key",
+                "in": "query",
+                "required": False,
+                "description": "The columns that become the record's key, separated by commas.",
+                "schema": {"type": "string", "pattern": f"^({names})(,({names})){{0,9}}$"},
+            }
+        )
+    return {
+        "operationId": f"write_{fitting.topic}",
+        "tags": ["topics"],
+        "summary": f"Write one event or many to {fitting.topic}.",
+        "description": "A JSON object is one event, an array has many, and so has application/x-ndjson, one a line.",
+        "parameters": parameters,
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"oneOf": [event, {"type": "array", "minItems": 1, "items": event}]}
                 }
             },
-            "application/x-ndjson": {"schema": {"type": "string"}},
         },
-    },
-    "responses": {
-        "200": _receipt("All events are in the log."),
-        "207": _receipt("Some events are in the log; the others did not fit, and are kept aside."),
-        **_PROBLEMS,
-        "429": {**_PROBLEMS["429"], "headers": _RETRY},
-        "503": {**_PROBLEMS["503"], "headers": _RETRY},
-    },
-}
+        "responses": {
+            "200": _receipt("All events are in the log."),
+            "207": _receipt("Some events are in the log; the others did not fit, and are kept aside."),
+            **_PROBLEMS,
+            "429": {**_PROBLEMS["429"], "headers": _RETRY},
+            "503": {**_PROBLEMS["503"], "headers": _RETRY},
+        },
+    }
+
+
+def event_schema(nodes: Sequence[Stream | Table]) -> dict[str, Any]:
+    """The events of a topic as JSON Schema: what fits one of the streams and tables that read it.
+
+    >>> from headwater.streams.app import App
+    >>> event_schema([App("shop").stream("clicks", "page string, n tinyint")])["properties"]["n"]
+    {'type': ['integer', 'null'], 'minimum': -128, 'maximum': 127}
+    """
+    if len(nodes) > 1:
+        return {"anyOf": [event_schema([node]) for node in nodes]}
+    (node,) = nodes
+    try:
+        columns = {field.name: field.dataType for field in struct_of(node.schema).fields}
+    except UnknownType:
+        return {"type": "object"}
+    required = list(node.key) if isinstance(node, Table) else []
+    if isinstance(node, Stream) and node.time in columns:
+        required = [node.time]
+    properties = {name: _value(kind, name in required) for name, kind in columns.items()}
+    described: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**described, "required": required} if required else described
+
+
+def _value(kind: spark.DataType, required: bool) -> dict[str, Any]:
+    """The values that a column of this type is read from."""
+    null = [] if required else ["null"]
+    if isinstance(kind, spark.StringType):
+        return {"type": ["string", "number", "boolean"]} if required else {}  # others become texts, too
+    if isinstance(kind, spark.TimestampType | spark.TimestampNTZType):
+        seconds = {"type": ["integer", *null], "minimum": -(10**9), "maximum": 10**10}
+        return {"anyOf": [seconds, {"type": "string", "pattern": f"^{value_pattern(_TIME)}$"}]}
+    if isinstance(kind, spark.DateType):
+        return {"type": ["string", *null], "pattern": f"^{value_pattern(pa.date32())}$"}
+    if isinstance(kind, spark.DecimalType):
+        most = 10 ** (kind.precision - kind.scale) - 1
+        unit = {"multipleOf": 1} if kind.scale == 0 else {}
+        return {"type": ["number", *null], "minimum": -most, "maximum": most, **unit}
+    if isinstance(kind, spark.BinaryType):
+        return {"type": ["string", *null], "contentEncoding": "base64", "pattern": "^([A-Za-z0-9+/]{4})*$"}
+    if isinstance(kind, spark.ArrayType):
+        return {"type": ["array", *null], "items": _value(kind.elementType, False)}
+    if isinstance(kind, spark.MapType):
+        return {"type": ["object", *null], "additionalProperties": _value(kind.valueType, False)}
+    if isinstance(kind, spark.StructType):
+        members = {field.name: _value(field.dataType, False) for field in kind.fields}
+        return {"type": ["object", *null], "properties": members}
+    described = json_schema(arrow_type(kind.simpleString()))
+    if "anyOf" in described:
+        return {"anyOf": [{"type": ["number", *null]}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+    return {**described, "type": [described["type"][0], *null]}

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater import __version__
+from headwater.streams.declarations import Table, View
+from headwater.views.model import ViewSchema
 from headwater.views.types import arrow_type
 
 if TYPE_CHECKING:
     from headwater.serve.server import Server
+    from headwater.serve.serving import Serving
 
 Schema = dict[str, Any]
 
@@ -33,6 +36,21 @@ PROBLEM: Schema = {
         "next_step": {"type": "string", "description": "What to do about it."},
     },
 }
+
+
+def events(*names: str) -> dict[str, Any]:
+    """The content of an answer that is server-sent events of these names; the schema is that of one event.
+
+    >>> events("upsert")["text/event-stream"]["schema"]["properties"]["event"]
+    {'enum': ['upsert']}
+    """
+    members: Schema = {
+        "id": {"type": "string"},
+        "event": {"enum": list(names)},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "retry": {"type": ["integer", "string"], "description": "Milliseconds until a client comes back."},
+    }
+    return {"text/event-stream": {"schema": {"type": "object", "properties": members}}}
 
 
 def problems(causes: Mapping[int, str]) -> dict[str, Any]:
@@ -90,6 +108,17 @@ def row_schema(columns: Iterable[tuple[str, str]]) -> Schema:
         "properties": members,
         "required": list(members),
         "additionalProperties": False,
+    }
+
+
+def serving_schemas(serving: "Serving") -> dict[str, ViewSchema]:
+    """The views of the application that can be read at this moment, by name."""
+    declared = {node.name for node in serving.app.nodes if isinstance(node, View | Table)}
+    return {
+        info.name: version.schema
+        for info in serving.store.views()
+        for version in info.versions
+        if info.name in declared and version.version == info.serving
     }
 
 

@@ -20,6 +20,7 @@ from headwater.client.faults import did_you_mean
 from headwater.errors import BadInput, NotFound, NotInTime, NotReady, UnknownView
 from headwater.serve.answers import as_json
 from headwater.serve.keys import Keys, describe_key
+from headwater.serve.openapi import serving_schemas
 from headwater.serve.parameters import Parameters
 from headwater.serve.reading_api import describe_reading
 from headwater.serve.serving import Serving
@@ -66,13 +67,7 @@ class Reads:
 
     def describe(self) -> dict[str, Any]:
         """Its paths, a view at a time."""
-        found = {info.name: info for info in self._store.views() if info.name in self._views}
-        schemas = {
-            name: version.schema
-            for name, info in found.items()
-            for version in info.versions
-            if version.version == info.serving
-        }
+        schemas = serving_schemas(self._serving)
         topics = {name: topics_behind(self._graph, name) for name in schemas}
         return describe_reading(schemas, topics, self._serving.limits)
 

@@ -118,7 +118,7 @@ def _rows(schema: ViewSchema, waiting: list[Description], limits: Limits) -> Des
         },
     }
     parameters = [
-        _query("where", "Which rows; see docs/serving.md for how it is written.", _condition_schema(schema)),
+        _query("where", "Which rows; see docs/serving.md for how it is written.", condition_schema(schema)),
         _query("order", "The columns to sort by, -COLUMN the largest first.", _order_schema(schema)),
         _query(
             "limit",
@@ -231,7 +231,8 @@ def value_pattern(kind: pa.DataType) -> str | None:
     return _DATE if pa.types.is_date(kind) else None
 
 
-def _condition_schema(schema: ViewSchema) -> Description:
+def condition_schema(schema: ViewSchema) -> Description:
+    """Conditions on the columns of a view."""
     comparisons = []
     for name, kind in _members(schema):
         value = value_pattern(kind)

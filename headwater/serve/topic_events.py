@@ -17,7 +17,7 @@ from headwater.errors import HeadwaterError, NotReady, OffsetOutOfRange
 from headwater.serve.answers import problem
 from headwater.serve.event_stream import LONGEST_SECONDS, Emit, EventStream
 from headwater.serve.follow_metrics import FollowMetrics
-from headwater.serve.openapi import problems
+from headwater.serve.openapi import events, problems
 from headwater.serve.parameters import Parameters
 from headwater.serve.serving import Serving
 from headwater.serve.sse import comment, event, last_seen
@@ -215,7 +215,7 @@ _DESCRIPTION: dict[str, Any] = {
     "responses": {
         "200": {
             "description": "Events, for as long as the client listens.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": events("record", "progress", "reset", "error"),
         },
         **problems(
             {

@@ -73,6 +73,11 @@ def test_the_description_has_the_columns_and_keys_of_the_views(client: httpx.Cli
     assert set(answer["headers"]) >= {"Headwater-View-Version", "Headwater-Offsets", "Headwater-Watermark"}
     (key,) = (each for each in paths["/views/users/{key}"]["get"]["parameters"] if each["in"] == "path")
     assert key["schema"]["type"] == "integer"
+    body = paths["/topics/shop.sales"]["post"]["requestBody"]["content"]["application/json"]["schema"][
+        "oneOf"
+    ][0]
+    assert body["required"] == ["at"]
+    assert set(body["properties"]) == {"country", "amount", "at"}
 
 
 def test_every_operation_has_a_name_of_its_own(client: httpx.Client) -> None:
