@@ -48,7 +48,6 @@ class Traffic:
         self._threads: list[threading.Thread] = []
         self._began = datetime.now(UTC)
         self.counts = Counts()
-        self.token = ""  # of the last clicks that were taken
 
     def start(self) -> None:
         self._began = datetime.now(UTC)
@@ -112,7 +111,6 @@ class Traffic:
                 receipt = self._post(client, "\n".join(lines), key)
                 self.counts.clicks += receipt["taken"]
                 self.counts.refused += receipt["refused"]
-                self.token = receipt["token"] or self.token
 
     def _post(self, client: httpx.Client, lines: str, key: str) -> dict[str, Any]:
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
