@@ -225,13 +225,12 @@ class Reads:
         began = time.monotonic()
         places = await self._through.translated(self._graph, view, places, seconds)
         left = max(0.0, seconds - (time.monotonic() - began))
-        try:
-            done, progress = await self._waiting.until(view, places, left)
-        except UnknownView:
-            raise _not_ready(view) from None
-        if done:
-            return
+        progress = await self._waiting.until(view, places, left)
+        if progress is None:
+            raise _not_ready(view)
         missing = [place for place in places if covered(progress.offsets, place) <= place.offset]
+        if not missing:
+            return
         cause = "; ".join(
             f"of {place.topic} {place.partition} it has taken what is before {covered(progress.offsets, place)}, "
             f"and {place.offset} was asked for"

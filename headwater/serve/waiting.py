@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UnknownView
 from headwater.serve.tokens import Place, covers
 from headwater.views.database import Watch
 from headwater.views.model import Progress
@@ -25,11 +25,14 @@ class Waiting:
         self._task: asyncio.Task[None] | None = None
         self._watch: Watch | None = None
 
-    async def until(self, view: str, places: Sequence[Place], seconds: float) -> tuple[bool, Progress]:
-        """Whether the version that serves covers these records after at most so long, and how far it is then."""
-        progress = await self._call(lambda: self._store.progress(view))
-        if seconds <= 0 or covers(progress.offsets, places):
-            return covers(progress.offsets, places), progress
+    async def until(self, view: str, places: Sequence[Place], seconds: float) -> Progress | None:
+        """How far the version that serves is, once it covers these records, or after so long.
+
+        None when there is none by then: a view that nobody has begun to fill is waited for as well.
+        """
+        progress = await self._progress(view)
+        if seconds <= 0 or (progress is not None and covers(progress.offsets, places)):
+            return progress
         waiter: _Waiter = (view, places, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._fresh = True
@@ -41,8 +44,7 @@ class Waiting:
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-        progress = await self._call(lambda: self._store.progress(view))
-        return covers(progress.offsets, places), progress
+        return await self._progress(view)
 
     async def stop(self) -> None:
         """Lets all who wait go, and gives back what it holds."""
@@ -75,10 +77,21 @@ class Waiting:
 
     async def _serve(self) -> None:
         for view in {waiter[0] for waiter in self._waiters}:
-            progress = await self._call(lambda view=view: self._store.progress(view))  # type: ignore[misc]
+            progress = await self._progress(view)
             for each, places, done in self._waiters:
-                if each == view and not done.done() and covers(progress.offsets, places):
+                if (
+                    progress is not None
+                    and each == view
+                    and covers(progress.offsets, places)
+                    and not done.done()
+                ):
                     done.set_result(None)
+
+    async def _progress(self, view: str) -> Progress | None:
+        try:
+            return await self._call(lambda: self._store.progress(view))
+        except UnknownView:
+            return None
 
     async def _call(self, work: Callable[[], Result]) -> Result:
         return work() if self._store.reads_at_once else await asyncio.to_thread(work)

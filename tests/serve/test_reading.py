@@ -196,10 +196,26 @@ def test_names_of_views_that_there_are_not(client: httpx.Client) -> None:
 
 
 def test_a_view_that_nobody_has_begun_to_fill(client: httpx.Client) -> None:
-    for path in ("/views/absent", "/views/absent/x", "/views/absent/x?at_least=lines:0:1"):
+    for path in ("/views/absent", "/views/absent/x", "/views/absent/x?at_least=lines:0:1&wait=0.1"):
         answer = client.get(path)
         problem(answer, 503)
         assert answer.headers["retry-after"] == "1"
+
+
+def test_a_token_waits_for_a_view_that_nobody_has_begun_to_fill(tmp_path: Path) -> None:
+    serving = serving_of(f"sqlite:///{tmp_path}/views.db", tmp_path)
+
+    def begin() -> None:
+        serving.store.define(type(WORDS)("absent", 1, WORDS.columns, WORDS.key), "f")
+        rows = table(WORDS, [{"word": "a", "n": 1}])
+        serving.store.apply("absent", 1, Batch(0, rows, offsets={"lines": {"0": 1}}))
+
+    with serving.store, running(serving) as client:
+        timer = threading.Timer(0.3, begin)
+        timer.start()
+        answer = client.get("/views/absent/a?at_least=lines:0:0")
+        timer.join()
+        assert (answer.status_code, answer.json()) == (200, {"word": "a", "n": 1})
 
 
 # -- many rows -------------------------------------------------------------------------------------
