@@ -156,7 +156,10 @@ _DESCRIPTION: dict[str, Any] = {
         {
             "name": "after",
             "in": "query",
-            "description": "The id of the last event that the client got.",
+            "description": (
+                "The id of the last event that the client got. The header Last-Event-ID, which browsers send when "
+                "they come back, says the same and is stronger."
+            ),
             "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
         },
         {
@@ -173,12 +176,6 @@ _DESCRIPTION: dict[str, Any] = {
             "in": "query",
             "description": "End the stream after so many seconds.",
             "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_SECONDS},
-        },
-        {
-            "name": "Last-Event-ID",
-            "in": "header",
-            "description": "As `after`, and stronger: browsers send it when they come back.",
-            "schema": {"type": "string", "pattern": "^[0-9]{0,18}$"},
         },
     ],
     "responses": {
