@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
+.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -77,6 +77,9 @@ faults-streams: test-dependencies ## 50 kills each of driver, Java, workers, bro
 faults-connect: test-dependencies ## 100 kills of connector, broker and database under capture, and snapshots of a million rows
 	HEADWATER_KILLS=$${HEADWATER_KILLS:-60} HEADWATER_ROWS=$${HEADWATER_ROWS:-1000000} $(BIN)/python -m pytest \
 		tests/faults/connect --timeout 7200 -s
+
+faults-serve: test-dependencies ## 60 kills of the server in the middle of requests with idempotency keys
+	HEADWATER_KILLS=$${HEADWATER_KILLS:-60} $(BIN)/python -m pytest tests/serve/test_ingest_killed.py --timeout 3600 -s
 
 scale: test-dependencies ## The examples on Apache Kafka, a Spark cluster and PostgreSQL, with kills in the middle
 	HEADWATER_SCALE=1 $(BIN)/python -m pytest tests/scale -s
