@@ -1,4 +1,4 @@
-"""The server is killed in the middle of requests with keys; clients repeat them until they are answered."""
+"""Server and broker are killed in the middle of requests with keys; clients repeat them until they are answered."""
 
 import os
 import random
@@ -51,9 +51,12 @@ class Client(threading.Thread):
                 self.answers[user] = answer
 
 
-def test_each_event_is_there_once_whenever_the_server_is_killed(
-    headwater: Headwater, tmp_path: Path, topic: str
-) -> None:
+def test_each_event_is_there_once_whoever_is_killed(tmp_path: Path, topic: str) -> None:
+    with Headwater() as broker:
+        kill_and_compare(broker, tmp_path, topic)
+
+
+def kill_and_compare(headwater: Headwater, tmp_path: Path, topic: str) -> None:
     port, stopping, chance = free_port(), threading.Event(), random.Random(6)
     base = f"http://127.0.0.1:{port}"
     server = start(headwater.bootstrap, tmp_path, port, topic)
@@ -63,11 +66,15 @@ def test_each_event_is_there_once_whenever_the_server_is_killed(
             wait_until_healthy(probe)
             for client in clients:
                 client.start()
-            for _ in range(KILLS):
+            for number in range(KILLS):
                 done = sum(len(client.answers) for client in clients)
                 while sum(len(client.answers) for client in clients) < done + 3 * CLIENTS:
                     time.sleep(0.01)
                 time.sleep(chance.uniform(0, 0.05))
+                if number % 3 == 1:
+                    headwater.kill()
+                    headwater.start()
+                    continue
                 server.send_signal(signal.SIGKILL)
                 server.wait()
                 if chance.random() < 0.3:  # what is kept beside the log can be rebuilt from it
