@@ -6,7 +6,8 @@ The record's key is the source's name and its value JSON::
 
 `position` is the source's own, `signals` the next offset of each partition of headwater.signals, `worker` who wrote
 it. It is written in the transaction that carries the source's records, and read back after the transactional.id has
-been taken over, when nobody else can move it any more.
+been taken over, when nobody else can move it any more. Before that a record without a value is written behind it, with
+the source's name and a zero byte as its key: whoever sees it has seen all of the source's.
 """
 
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection, open_client
@@ -35,6 +36,8 @@ CONFIGS = {
 }
 
 _OPEN_SECONDS = 120.0  # how long transactions of others, killed in the middle, may hold the reading up
+_WRITE_SECONDS = 20.0
+_BEHIND = "\0"  # ends the key of a record that says nothing but where the partition ends
 _WINDOW = 2000  # offsets that are looked at first: the newest position is nearly always among them
 
 
@@ -102,7 +105,8 @@ def read_standing(
     killed one does at its time-out.
     """
     partition = partition_of(name, len(admin.partitions(POSITIONS)))
-    found = _last(connection, admin, partition, name.encode(), give_up)
+    behind = _write_behind(connection, partition, name)
+    found = _last(connection, admin, partition, name.encode(), behind + 1, give_up)
     return Standing.decoded(found.value()) if found is not None else Standing()
 
 
@@ -114,17 +118,51 @@ def all_standings(connection: Connection, admin: Admin) -> dict[str, Standing]:
         first, end = admin.earliest([place])[place], admin.latest([place], committed=True)[place]
         for message in _between(connection, partition, first, end):
             name = (message.key() or b"").decode(errors="replace")
+            if name.endswith(_BEHIND):
+                continue
             standing = Standing.decoded(message.value())
             if name not in newest or standing.ts_ms >= newest[name].ts_ms:
                 newest[name] = standing
     return newest
 
 
+def _write_behind(connection: Connection, partition: int, name: str) -> int:
+    """Writes a record behind all that a source has written, and gives its offset.
+
+    What a broker says of the end of a partition is not enough: a Kafka node that comes back after a crash may for a
+    moment know of less than it has, and a position that is read then is an old one.
+    """
+    places: list[int] = []
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        failures.append(error) if error is not None else places.append(int(message.offset() or 0))
+
+    forced = {"acks": "all", "linger.ms": 0, "message.timeout.ms": round(_WRITE_SECONDS * 1000)}
+    producer: Producer = open_client(Producer, connection.options(forced=forced))
+    try:
+        key = (name + _BEHIND).encode()
+        producer.produce(POSITIONS, None, key, partition, on_delivery=delivered)
+        producer.flush(_WRITE_SECONDS + 1)
+    except KafkaException as error:
+        raise in_words(error, "write to", POSITIONS) from error
+    if failures:
+        raise in_words(failures[0], "write to", POSITIONS)
+    if not places:
+        raise Unreachable("write to", POSITIONS, "the broker acknowledges nothing", "It is tried again.")
+    return places[0]
+
+
 def _last(
-    connection: Connection, admin: Admin, partition: int, key: bytes, give_up: Callable[[], bool]
+    connection: Connection,
+    admin: Admin,
+    partition: int,
+    key: bytes,
+    at_least: int,
+    give_up: Callable[[], bool],
 ) -> Message | None:
     place = (POSITIONS, partition)
-    end = admin.latest([place])[place]
+    end = max(admin.latest([place])[place], at_least)
     deadline = time.monotonic() + _OPEN_SECONDS
     while admin.latest([place], committed=True)[place] < end:
         if time.monotonic() > deadline or give_up():
