@@ -17,6 +17,7 @@ import orjson
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.reader import BEGINNING, Reader, Start
+from headwater.errors import Unreachable
 
 KEPT_SECONDS = 24 * 3600.0
 SWEEP_SECONDS = 60.0
@@ -116,12 +117,16 @@ class Memory:
         known = self._database.execute("SELECT topic_id, next FROM position").fetchone()
         place = (self.topic, 0)
         end = admin.latest([place])[place]
-        if known is None or known[0] != topic_id or known[1] > end:
+        if known is None or known[0] != topic_id:
             self._database.executescript("BEGIN; DELETE FROM answers; DELETE FROM position; COMMIT")
             self._database.execute("INSERT INTO position VALUES (?, 0)", [topic_id])
             known = (topic_id, 0)
         first = admin.earliest([place])[place]
-        start = Start.at_offset(known[1]) if first <= known[1] <= end else BEGINNING
+        if known[1] > end:
+            # A Kafka node that comes back after a crash may for a moment know of less than it has.
+            cause = f"it ends at {end}, and was read up to {known[1]}"
+            raise Unreachable("read", self.topic, cause, "It is tried again.")
+        start = Start.at_offset(known[1]) if first <= known[1] else BEGINNING
         with closing(Reader(connection, [self.topic], start=start, to_end=True, admin=admin)) as reader:
             for messages in reader.batches():
                 found = [

@@ -20,7 +20,7 @@ def send_by_value(folders: Iterable[Path]) -> list[str]:
     for folder in folders:
         for module in list(sys.modules.values()):
             if _lies_in(folder, module):
-                cloudpickle.register_pickle_by_value(module)
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
                 sent.append(module.__name__)
     return sent
 
