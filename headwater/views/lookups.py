@@ -128,8 +128,8 @@ class Lookups:
         return lambda value: self._by_arrow(value, kind)
 
     def _float(self, value: Any) -> str:
-        # Between these both write the same digits; outside Python has exponents where Arrow has zeros.
-        if isinstance(value, float) and (1e-4 <= value < 1e15 or -1e15 < value <= -1e-4):
+        # Between these both write the same; outside one has exponents where the other has zeros.
+        if isinstance(value, float) and (1e-4 <= value < 1e10 or -1e10 < value <= -1e-4):
             return repr(value)
         return self._by_arrow(value, pa.float64())
 

@@ -25,7 +25,7 @@ TYPES: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
     "small": ("tinyint", st.integers(-128, 127)),
     "large": ("bigint", st.integers(-(2**63), 2**63 - 1)),
     "single": ("float", st.floats(width=32)),
-    "double": ("double", st.floats()),
+    "double": ("double", st.floats() | st.sampled_from([9999999999.5, 1e10, 85454796017215.0, 1e-4, 1e-5])),
     "price": ("decimal(12,3)", st.decimals(-(10**8), 10**8, places=3)),
     "at": ("timestamp", st.datetimes(datetime(1600, 1, 1), datetime(2999, 1, 1)).map(lambda t: t.replace(tzinfo=UTC))),
     "local": ("timestamp_ntz", st.datetimes(datetime(1600, 1, 1), datetime(2999, 1, 1))),
