@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
+.PHONY: help setup test test-wide test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -39,9 +39,12 @@ test-dependencies: $(VENV)/.test-setup ## What the tests need: PyPI, Debian pack
 	$(BIN)/python -m tests.support.packages
 	$(BIN)/python -m tests.support.jars
 
-test: test-dependencies ## Lint, types, and every test
+test: test-dependencies ## Lint, types, and all tests that have no target of their own
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m tests.support.together
+
+test-wide: test-dependencies ## What make test leaves out for its length, beside make clients and make commands
+	HEADWATER_WIDE=1 $(BIN)/python -m pytest -m wide
 
 lint: $(VENV)/.test-setup check ## Style and types
 
@@ -51,7 +54,7 @@ check:
 	$(BIN)/mypy $(TYPED)
 
 clients: test-dependencies ## Every version of every client, every way to share a topic, and clients in Go and JavaScript
-	HEADWATER_TEST_CLIENTS=all $(BIN)/python -m pytest tests/clients
+	HEADWATER_WIDE=1 HEADWATER_TEST_CLIENTS=all $(BIN)/python -m pytest tests/clients
 	HEADWATER_TEST_CLIENTS=more $(BIN)/python -m pytest tests/clients/test_produce.py tests/clients/test_groups.py \
 		tests/clients/test_static_members.py tests/clients/test_transactions.py tests/clients/test_offsets.py \
 		tests/clients/test_admin.py

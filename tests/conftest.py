@@ -91,13 +91,18 @@ def topic(unique: Callable[[str], str]) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Commands and client are tried against both brokers: all of it in ``make commands``, here a part.
+    """Leaves out what has a target of its own, so that ``make test`` stays short.
 
-    Against Apache Kafka here: topics, and of the client what has one case and kills nobody.
+    Commands and client are tried against both brokers by ``make commands``. Against Apache Kafka here: topics, and of
+    the client what has one case and kills nobody. Tests marked as wide run in ``make test-wide``.
     """
-    if os.environ.get("HEADWATER_TEST_SERVERS") == "both":
-        return
-    left_out = [item for item in items if _is_for_both(item.nodeid)]
+    both = os.environ.get("HEADWATER_TEST_SERVERS") == "both"
+    wide = bool(os.environ.get("HEADWATER_WIDE"))
+    left_out = [
+        item
+        for item in items
+        if (not both and _is_for_both(item.nodeid)) or (not wide and item.get_closest_marker("wide"))
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
+
 from tests.clients import jvm
 from tests.clients.peer import Peer
 from tests.clients.waiting import until
 from tests.support.jars import KAFKA_VERSION
 from tests.support.servers import free_port
+
+pytestmark = pytest.mark.wide
 
 CONNECT = tuple(f"org.apache.kafka:connect-{part}:{KAFKA_VERSION}" for part in ("runtime", "json", "file"))
 

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.clients import jvm
 from tests.clients.peer import Peer
 from tests.clients.records import START, Record
 from tests.clients.waiting import until
 from tests.support.jars import KAFKA_VERSION
+
+pytestmark = pytest.mark.wide
 
 STREAMS = (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}", "org.rocksdb:rocksdbjni:9.7.3")
 LINES = [

@@ -96,10 +96,11 @@ def minutes_status(running: Application) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "topic", "events", "is_done"),
     [
-        ("stock_statistics", "trades", trades(), gainers_are_there),
-        ("sensors", "readings", readings(), hours_are_there),
+        pytest.param("stock_statistics", "trades", trades(), gainers_are_there, id="stock_statistics"),
+        pytest.param(
+            "sensors", "readings", readings(), hours_are_there, id="sensors", marks=pytest.mark.wide
+        ),
     ],
-    ids=["stock_statistics", "sensors"],
 )
 def test_an_example_runs_from_events_to_views(
     name: str, topic: str, events: list[dict[str, Any]], is_done: Any, tmp_path: Path

@@ -73,6 +73,7 @@ def test_without_any_java_it_says_what_to_install(tmp_path: Path, monkeypatch: p
         find_java(tmp_path, {"JAVA_HOME": str(old), "PATH": ""})
 
 
+@pytest.mark.wide
 def test_an_application_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     environ = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
     environ["PATH"] = without_java(tmp_path / "bin")

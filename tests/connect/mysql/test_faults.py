@@ -104,7 +104,14 @@ class Writer(threading.Thread):
         cursor.execute(*r.choice(statements))
 
 
-@pytest.mark.parametrize(("metadata", "says_place"), [("FULL", True), ("NO_LOG", True), ("FULL", False)])
+@pytest.mark.parametrize(
+    ("metadata", "says_place"),
+    [
+        ("FULL", True),
+        pytest.param("NO_LOG", True, marks=pytest.mark.wide),
+        pytest.param("FULL", False, marks=pytest.mark.wide),
+    ],
+)
 def test_topics_equal_tables_after_kills(
     mariadb: MariaDB, metadata: str, says_place: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
