@@ -1,11 +1,14 @@
 """The dashboard in a real browser: every page opens, its numbers change, and it says what is wrong."""
 
+import os
 import re
+import signal
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.chromium import new_page, screenshot
+from tests.support.servers import Headwater
 from tests.ui.conftest import served
 from tests.ui.world import World
 
@@ -237,6 +240,23 @@ def test_tombstones_and_headers(page: Page, address: str) -> None:
     page.locator(ROWS).click()
     expect(page.locator("[data-detail]")).to_contain_text("a tombstone, which deletes the key")
     expect(page.locator("[data-detail]")).to_contain_text("source: shop.db")
+
+
+def test_what_is_asked_for_last_is_shown_however_slow_the_broker(
+    page: Page, address: str, headwater: Headwater
+) -> None:
+    page.goto(f"{address}/topics/shop.users")
+    keys = page.locator(f'{ROWS} [data-column="key"]')
+    expect(keys.first).to_be_visible()
+    os.kill(headwater.pid, signal.SIGSTOP)
+    try:
+        for key in ("41", "7"):
+            page.locator("[data-filter]").fill(f"key={key}")
+            page.locator("[data-filter]").press("Enter")
+            page.wait_for_timeout(300)  # both are on their way
+    finally:
+        os.kill(headwater.pid, signal.SIGCONT)
+    expect(keys).to_have_text(["7"])
 
 
 def test_the_live_tail_can_be_paused(page: Page, address: str) -> None:

@@ -39,6 +39,7 @@ class MessagePanel:
         self._shown: dict[str, Shown] = {}
         self._tail: Tail | None = None
         self._busy = False
+        self._next: Callable[[Browser], MessagePage] | None = None  # asked for while another was read
         with box("hw-tools"):
             self._partition = self._select({ALL: ALL}, ALL, "data-partition")
             self._start = self._select(STARTS, "newest", "data-start")
@@ -109,17 +110,25 @@ class MessagePanel:
         await self._load(lambda browser: browser.after(self._page.newer, self._chosen(), LIMIT, test))
 
     async def _load(self, read: Callable[[Browser], MessagePage]) -> None:
+        """Shows what is asked for last: what is asked for while another page is read is read after it."""
+        self._next = read
         if self._busy:
             return
         self._busy = True
+        try:
+            while (read := self._next) is not None:
+                self._next = None
+                await self._load_one(read)
+        finally:
+            self._busy = False
+
+    async def _load_one(self, read: Callable[[Browser], MessagePage]) -> None:
         try:
             page = await io_bound(self._read, read)
         except HeadwaterError as error:
             self._say(f"{error.cause[0].upper()}{error.cause[1:]}. {error.next_step}", bad=True)
             return
-        finally:
-            self._busy = False
-        if page is None:
+        if page is None or self._next is not None or self._tail is not None:
             return
         self._page = page
         self._show(page.messages)
