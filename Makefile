@@ -67,7 +67,7 @@ conformance: test-dependencies ## All of what Apache Kafka was seen to answer, a
 		tests/broker/test_conformance.py tests/broker/test_transactions.py
 
 conformance-cdc: test-dependencies ## Capture beside the real Debezium, and whether what was recorded of it still holds
-	HEADWATER_DEBEZIUM=run $(BIN)/python -m pytest tests/connect/debezium --timeout 600
+	HEADWATER_WIDE=1 HEADWATER_DEBEZIUM=run $(BIN)/python -m pytest tests/connect/debezium --timeout 600
 
 faults: test-dependencies ## 200 kills of a broker under load (HEADWATER_KILLS)
 	HEADWATER_KILLS=$${HEADWATER_KILLS:-200} $(BIN)/python -m pytest tests/faults --ignore tests/faults/streams \

@@ -94,10 +94,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves out what has a target of its own, so that ``make test`` stays short.
 
     Commands and client are tried against both brokers by ``make commands``. Against Apache Kafka here: topics, and of
-    the client what has one case and kills nobody. Tests marked as wide run in ``make test-wide``.
+    the client what has one case and kills nobody. Tests marked as wide run in ``make test-wide``
+    and where things are killed many times.
     """
     both = os.environ.get("HEADWATER_TEST_SERVERS") == "both"
-    wide = bool(os.environ.get("HEADWATER_WIDE"))
+    wide = any(os.environ.get(name) for name in ("HEADWATER_WIDE", "HEADWATER_KILLS"))
     left_out = [
         item
         for item in items

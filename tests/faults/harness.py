@@ -22,7 +22,7 @@ from tests.faults.program import QUICK
 from tests.faults.verdict import Entry
 from tests.support.servers import ApacheKafka, Headwater, Server
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "8"))
+KILLS = int(os.environ.get("HEADWATER_KILLS", "5"))
 
 
 BROKER_AWAY = {

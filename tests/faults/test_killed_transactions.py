@@ -15,7 +15,7 @@ from tests.faults.verdict import faults_of_output, faults_of_views, report
 
 PARTITIONS = 4
 PATIENCE = 60.0  # seconds without progress
-ROUNDS = max(6, KILLS * 3 // 10)
+ROUNDS = max(4, KILLS * 3 // 10)
 # A static member takes its place up again at once; a dynamic one is noticed when its session ends.
 CLIENTS: dict[str, list[str]] = {"a": ["--instance-id", "member-a"], "b": []}
 

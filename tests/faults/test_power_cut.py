@@ -25,7 +25,7 @@ SENDERS = {
     1: ["--rate", "3000", "--largest", "300", "--linger", "2"],
     2: ["--rate", "200", "--largest", "30000", "--linger", "10"],
 }
-CUTS = max(6, KILLS // 2)
+CUTS = max(4, KILLS // 2)
 
 
 @pytest.mark.timeout(180 + 30 * CUTS)

@@ -13,7 +13,7 @@ from headwater.client.transactions import TransactionalWriter
 from tests.streams.conftest import Bench, settle, wait_for
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["missing", "torn"])
+@pytest.mark.parametrize("torn", [pytest.param(False, marks=pytest.mark.wide), True], ids=["missing", "torn"])
 def test_a_view_is_built_again_when_the_newest_batch_is_gone_from_the_checkpoint(
     bench: Bench, torn: bool
 ) -> None:

@@ -81,6 +81,7 @@ class Writer:
                 execute("insert or replace into orders values (?, ?, ?, ?)", row)
 
 
+@pytest.mark.wide  # the demo has tables of SQLite as well
 def test_a_view_over_tables_of_sqlite_equals_sql_on_it(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     database = sqlite3.connect(path)

@@ -87,7 +87,7 @@ class World:
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.wide)])
 def test_every_change_is_there_once_over_kills(kind: str, tmp_path: Path) -> None:
     kills = KILLS or 3
     dice = random.Random(SEED)

@@ -21,7 +21,7 @@ CHUNK = max(500, ROWS // 100)
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("kind", [pytest.param("postgres", marks=pytest.mark.wide), "mariadb"])
 def test_a_killed_snapshot_goes_on(kind: str, tmp_path: Path) -> None:
     dice = random.Random(SEED)
     print(f"{kind}: {ROWS} rows, chunks of {CHUNK}, {KILLS} kills, HEADWATER_SEED={SEED}")
