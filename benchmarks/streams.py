@@ -50,7 +50,7 @@ class Plan:
     patience: float  # for one run at full speed
 
 
-FULL = Plan(1_000_000, 2_000_000, 2, 60, 30, 600)
+FULL = Plan(1_000_000, 2_000_000, 2, 150, 30, 600)
 QUICK = Plan(200_000, 400_000, 1, 8, 10, 240)
 
 

@@ -37,6 +37,7 @@ SYMBOLS = 100
 WINDOW_MS = 10_000
 LATENESS_MS = 5_000
 DISORDER_MS = 2_000
+LIVE_LINGER_MS = 5  # what librdkafka waits unless told otherwise
 FIRST_MS = int(datetime(2026, 1, 5, 9, 30, tzinfo=UTC).timestamp() * 1000)
 GAP_MS = 120_000  # of event time between the two parts of a topic
 END = "END"  # the symbols that close windows: END0, END1
@@ -199,7 +200,7 @@ def _write(producer: Producer, topic: str, events: Iterator[Event]) -> None:
 
 def _load(bootstrap: str, topic: str, workload: Workload, rate: int, seconds: float, first: int) -> None:
     """Prints one line of JSON: for each event the row in which it shows and when it was sent."""
-    producer = _producer(bootstrap, 0)
+    producer = _producer(bootstrap, LIVE_LINGER_MS)
     sent: list[tuple[str, int]] = []
     started = time.perf_counter()
     for number, event in enumerate(live(workload, first)):

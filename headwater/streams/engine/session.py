@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headwater.errors import EngineMissing
+from headwater.streams.engine.background import STEADY_COMPILERS, compile_in_the_background
 from headwater.streams.engine.filesystem import CHECKPOINT_MANAGER, use_plain_files
 from headwater.streams.engine.java import find_java
 from headwater.streams.settings import StreamSettings
@@ -79,6 +80,7 @@ def start_session(
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if settings.is_local:
         use_plain_files(spark)
+        compile_in_the_background(spark)
     _forget_where_hadoop_settings_came_from(spark)
     return spark
 
@@ -105,7 +107,8 @@ def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[
     """Spark's settings for small batches on a small machine."""
     log_settings = logs / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS.format(file=logs / "spark.log"))
-    options = [f"-Dlog4j2.configurationFile=file:{log_settings}", "-XX:+UseParallelGC"]
+    # G1 collects beside the tasks. With the parallel collector every batch stood still for 0.3 s, twice a minute.
+    options = [f"-Dlog4j2.configurationFile=file:{log_settings}", "-XX:+UseG1GC", *STEADY_COMPILERS]
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -114,6 +117,11 @@ def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
         "spark.sql.adaptive.enabled": "false",
         "spark.locality.wait": "0s",
+        # A batch sends its plan and settings five times or more, a few KB each, and takes memory in whole blocks for it:
+        # with the 4 MB that are usual, that is a third of all that Spark takes.
+        "spark.broadcast.blockSize": "128k",
+        "spark.broadcast.compress": "false",
+        "spark.broadcast.checksum": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # State beyond memory goes to disk, and a batch writes what changed, not what there is.

@@ -4,7 +4,7 @@ Everything here follows from its arguments alone. A batch that is run again must
 records in the same order, since writing exactly once rests on that.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ Places = Mapping[Place, int]
 # A range of one partition longer than this becomes several tasks, so that a topic of one partition with a
 # backlog uses all cores. Smaller pieces would cost more to start than to read.
 PIECE = 100_000
+# Ranges are put into one task until it has this many offsets: to start another takes as long as to read as many.
+TASK = 10_000
 
 
 class Range(NamedTuple):
@@ -92,7 +94,7 @@ def admitted(start: Places, first: Places, latest: Places, limit: int | None) ->
 
 
 def ranges(start: Places, end: Places, piece: int = PIECE) -> list[Range]:
-    """The tasks of a batch, by partition and offset.
+    """What a batch reads, by partition and offset.
 
     A partition that is not in ``start`` is new, and is read from its beginning. So is one that ends before it
     started: its topic was deleted and made again.
@@ -102,12 +104,30 @@ def ranges(start: Places, end: Places, piece: int = PIECE) -> list[Range]:
     >>> [each[2:4] for each in ranges({("t", 0): 0}, {("t", 0): 25}, piece=10)]
     [(0, 8), (8, 16), (16, 25)]
     """
-    tasks = []
+    found = []
     for (topic, number), stop in sorted(end.items()):
         begin = start.get((topic, number), -1)
         is_new = begin < 0 or begin > stop
         begin = 0 if is_new else begin
         count = -(-(stop - begin) // piece)
         bounds = [begin + (stop - begin) * index // count for index in range(count)] + [stop]
-        tasks += [Range(topic, number, first, last, is_new) for first, last in pairwise(bounds)]
-    return tasks
+        found += [Range(topic, number, first, last, is_new) for first, last in pairwise(bounds)]
+    return found
+
+
+def tasks(wanted: Iterable[Range], least: int = TASK) -> list[tuple[Range, ...]]:
+    """The ranges that each task reads, one after the other.
+
+    >>> small = ranges({}, {("t", 0): 40, ("t", 1): 70, ("t", 2): 10})
+    >>> [[each.partition for each in task] for task in tasks(small, least=100)]
+    [[0, 1], [2]]
+    """
+    found: list[tuple[Range, ...]] = []
+    size = least
+    for each in wanted:
+        if size >= least:
+            found.append(())
+            size = 0
+        found[-1] += (each,)
+        size += each.end - each.start
+    return found

@@ -7,6 +7,7 @@ tasks read the ranges in Spark's Python workers.
 import json
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,16 @@ from pyspark.sql.types import StructType
 
 from headwater.client.bare_requests import EARLIEST, LATEST
 from headwater.streams.sources.json_values import JsonDecoder
-from headwater.streams.sources.positions import Place, Range, admitted, flat, nested, not_before, ranges
+from headwater.streams.sources.positions import (
+    Place,
+    Range,
+    admitted,
+    flat,
+    nested,
+    not_before,
+    ranges,
+    tasks,
+)
 from headwater.streams.sources.reading import fetcher_of, log_shrunk, read_range, records_missed
 from headwater.streams.sources.topic_read import Offsets, TopicRead
 
@@ -32,10 +42,10 @@ READ, START, END, SCHEMA, TIME_ZONE = "read", "start", "end", "valueschema", "ti
 DISCOVERY_SECONDS = 2.0  # between two looks for new partitions
 
 
-class RangePartition(InputPartition):
-    """One task's range."""
+class RangesPartition(InputPartition):
+    """One task's ranges."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: tuple[Range, ...]) -> None:
         self.value = wanted
 
 
@@ -72,7 +82,9 @@ class _Tasks:
         if isinstance(value, StructType):
             decoder = JsonDecoder(value, self.options[TIME_ZONE])
         schema = to_arrow_schema(self.output, timezone="UTC")
-        return read_range(self.topic_read, Range(*partition.value), schema, decoder)
+        return chain.from_iterable(
+            read_range(self.topic_read, wanted, schema, decoder) for wanted in partition.value
+        )
 
 
 class RangeReader(_Tasks, DataSourceReader):
@@ -80,7 +92,7 @@ class RangeReader(_Tasks, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         start, end = flat(json.loads(self.options[START])), flat(json.loads(self.options[END]))
-        return [RangePartition(each) for each in ranges(start, end)]
+        return [RangesPartition(each) for each in tasks(ranges(start, end))]
 
 
 class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -166,7 +178,7 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = self._target
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return [RangePartition(each) for each in ranges(flat(start), flat(end))]
+        return [RangesPartition(each) for each in tasks(ranges(flat(start), flat(end)))]
 
     def commit(self, end: Any) -> None:
         """Nothing is to be done: positions are in the query's checkpoint."""
