@@ -117,8 +117,8 @@ def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
         "spark.sql.adaptive.enabled": "false",
         "spark.locality.wait": "0s",
-        # A batch sends its plan and settings five times or more, a few KB each, and takes memory in whole blocks for it:
-        # with the 4 MB that are usual, that is a third of all that Spark takes.
+        # A batch sends its plan and settings several times, a few KB each, and takes memory in whole blocks for that:
+        # with the usual 4 MB, a third of all that Spark takes.
         "spark.broadcast.blockSize": "128k",
         "spark.broadcast.compress": "false",
         "spark.broadcast.checksum": "false",
