@@ -116,9 +116,9 @@ class MessagePanel:
             return
         self._busy = True
         try:
-            while (read := self._next) is not None:
+            while (newest := self._next) is not None:
                 self._next = None
-                await self._load_one(read)
+                await self._load_one(newest)
         finally:
             self._busy = False
 
