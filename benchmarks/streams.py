@@ -22,7 +22,7 @@ from benchmarks.peers.environments import CannotInstall
 from benchmarks.peers.systems import PEERS, System
 from benchmarks.streams_cells import Delay, Laboratory, Speed
 from benchmarks.streams_check import WrongResult
-from benchmarks.streams_events import WORKLOADS, Workload
+from benchmarks.streams_events import LIVE_LINGER_MS, WORKLOADS, Workload
 from benchmarks.streams_headwater import OURS
 from benchmarks.streams_processes import SystemFailed, end_on_sigterm
 from benchmarks.table import markdown
@@ -50,7 +50,7 @@ class Plan:
     patience: float  # for one run at full speed
 
 
-FULL = Plan(1_000_000, 2_000_000, 2, 150, 30, 600)
+FULL = Plan(1_000_000, 2_000_000, 2, 90, 30, 600)
 QUICK = Plan(200_000, 400_000, 1, 8, 10, 240)
 
 
@@ -126,7 +126,11 @@ def report(
     plan: Plan, all_measured: Sequence[Measured], workloads: Sequence[Workload], lines: Iterable[str]
 ) -> str:
     """The tables, as they are printed and kept."""
-    parts = [*(f"- {line}" for line in lines), "", NOTES.format(seconds=plan.seconds, rate=RATE)]
+    parts = [
+        *(f"- {line}" for line in lines),
+        "",
+        NOTES.format(seconds=plan.seconds, warm_up=plan.warm_up_seconds, rate=RATE, linger=LIVE_LINGER_MS),
+    ]
     for workload in workloads:
         if not any(one.speeds[workload] or one.delays[workload] for one in all_measured):
             continue
@@ -144,9 +148,10 @@ NOTES = """\
 Cold events/s: from the start of the processes, over events that are in the topic, to the complete result.
 Warm: over twice as many that appear in one moment (a transaction is committed) when those are counted.
 p50 and p99: from produce to the moment in which a reader sees a row that counts the event, at {rate:,}
-events/s for {seconds:.0f} s after a warm-up. Memory is the highest sum of the proportional set sizes of all
-processes of the system, without the broker. "Ours is" says how many times as fast the first line is, by warm
-events/s and by p99.
+events/s for {seconds:.0f} s after {warm_up:.0f} s of warm-up. A view is read as the server reads it for those
+who follow it; the producer has librdkafka's default linger of {linger} ms. Memory is the highest sum of the
+proportional set sizes of all processes of the system, without the broker. "Ours is" says how many times as
+fast the first line is, by warm events/s and by p99.
 """
 
 

@@ -14,19 +14,18 @@ import orjson
 from benchmarks.peers.environments import CACHE, CannotInstall
 from benchmarks.peers.systems import Job, System
 from benchmarks.streams_check import WrongResult
-from benchmarks.streams_events import WINDOW_MS, WORDS_IN_EVENT, Workload, row_name
+from benchmarks.streams_events import WORDS_IN_EVENT, Workload, row_name
 from benchmarks.streams_processes import Command
 from benchmarks.streams_results import Decode, Mark, Result, Row, TopicResult
 from headwater.errors import HeadwaterError
-from headwater.views import Filter, Progress, ViewStore, Where, open_store
+from headwater.views import Progress, ViewStore, open_store
 from tests.support.jars import spark_connector
 from tests.support.packages import ComponentMissing
 
 _APPLICATION = Path(__file__).with_name("streams_app.py")
 _JARS = CACHE / "spark-connector"
 _VIEW = "result"
-_LOOK_SECONDS = 0.005
-_AHEAD = 2_000  # events of which a reader of words asks for the rows, from the first that is missing
+_LOOK_SECONDS = 0.05
 
 
 class HeadwaterView(System):
@@ -108,8 +107,6 @@ class ViewResult(Result):
         self.job = job
         self._address = f"sqlite:///{(job.directory / 'data' / 'views.db').absolute()}"
         self._store: ViewStore | None = None
-        self._next_word = 0  # the first event whose word has not been seen
-        self._open_windows: Filter | None = None
 
     def mark(self) -> Mark:
         progress = self._progress()
@@ -128,44 +125,30 @@ class ViewResult(Result):
         return [mark * (WORDS_IN_EVENT if self.job.workload == "words" else 1) for mark in marks]
 
     def follow(self, until: threading.Event) -> Iterator[tuple[int, Row]]:
-        known: int | None = None
-        look = self._new_words if self.job.workload == "words" else self._new_windows
-        while not until.wait(_LOOK_SECONDS):
-            progress = self._progress()
-            if progress is not None and progress.batch != known:
-                known = progress.batch
-                yield from look()
+        """As the server follows a view for those who subscribe to it: by what each batch has changed."""
+        while self._progress() is None:
+            if until.wait(_LOOK_SECONDS):
+                return
+        assert self._store is not None
+        watch, last = self._store.watch(), 0
+        try:
+            while not until.is_set():
+                if not watch.changed():
+                    until.wait(watch.pause)
+                    continue
+                while changes := self._store.changes(_VIEW, last):
+                    if changes[0].number != last + 1:
+                        raise WrongResult(f"changes {last + 1} to {changes[0].number - 1} went unseen")
+                    seen, last = time.monotonic_ns(), changes[-1].number
+                    for row in (change.row for change in changes):
+                        assert row is not None, "nothing is deleted"
+                        yield seen, _row(self.job.workload, row)
+        finally:
+            watch.close()
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
-
-    def _new_words(self) -> Iterator[tuple[int, Row]]:
-        """What a reader would ask for who waits for these events: by key, the next ones that are missing."""
-        asked = -1
-        while asked < self._next_word:  # again as long as there is more than was asked for
-            asked = self._next_word
-            words = [f"n{number}" for number in range(asked, asked + _AHEAD)]
-            found = self._read(Where("word", "in", words))
-            yield from found
-            numbers = {int(row.name[1:]) for _, row in found}
-            while self._next_word in numbers:
-                self._next_word += 1
-
-    def _new_windows(self) -> Iterator[tuple[int, Row]]:
-        """The windows that are open: the newest one seen, the one before it, and what is new."""
-        found = self._read(self._open_windows)
-        yield from found
-        if found:
-            newest = max(int(row.name.partition("@")[2]) for _, row in found)
-            start = datetime.fromtimestamp((newest - WINDOW_MS) / 1000, UTC)
-            self._open_windows = Where("window.start", ">=", start)
-
-    def _read(self, where: Filter | None) -> list[tuple[int, Row]]:
-        assert self._store is not None
-        rows = [_row(self.job.workload, row) for row in self._store.rows(_VIEW, where=where)]
-        seen = time.monotonic_ns()
-        return [(seen, row) for row in rows]
 
     def _progress(self) -> Progress | None:
         """None until the view is there, which takes as long as Spark takes to start."""
