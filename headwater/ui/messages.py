@@ -138,9 +138,12 @@ class Browser:
             high, low = low, {number: max(first[number], low[number] - chunk) for number in partitions}
             if high == low:
                 break
+            found, reached = self._read(low, high, deadline)
+            # Of a partition whose messages did not all come, the last ones are missing: none of them are taken.
+            low = {number: low[number] if reached[number] == high[number] else high[number] for number in low}
             looked += sum(high[number] - low[number] for number in partitions)
-            found = self._read(low, high, deadline)
-            kept += [message for message in found if test is None or test(message)]
+            whole = [m for m in found if low[m.partition() or 0] <= _offset(m)]
+            kept += [message for message in whole if test is None or test(message)]
             chunk *= 4
         ordered = in_order(kept)[::-1]
         page, cut = ordered[:limit], ordered[limit:]
@@ -169,9 +172,10 @@ class Browser:
             stop = {number: min(last[number], at[number] + chunk) for number in partitions}
             if stop == at:
                 break
-            looked += sum(stop[number] - at[number] for number in partitions)
-            kept += [m for m in self._read(at, stop, deadline) if test is None or test(m)]
-            at = stop
+            found, reached = self._read(at, stop, deadline)
+            looked += sum(reached[number] - at[number] for number in partitions)
+            kept += [message for message in found if test is None or test(message)]
+            at = reached
             chunk *= 4
         ordered = in_order(kept)
         page, cut = ordered[:limit], ordered[limit:]
@@ -196,11 +200,12 @@ class Browser:
         first, last = self._admin.earliest(places), self._admin.latest(places, committed=True)
         return {place[1]: first[place] for place in places}, {place[1]: last[place] for place in places}
 
-    def _read(self, low: Positions, high: Positions, deadline: float) -> list[Message]:
-        """All messages in the ranges."""
+    def _read(self, low: Positions, high: Positions, deadline: float) -> tuple[list[Message], dict[int, int]]:
+        """The messages in the ranges, and how far they were read: to the end, when there is time enough."""
         left = {number: high[number] for number in low if low[number] < high[number]}
+        reached = dict(low)
         if not left:
-            return []
+            return [], reached
         options = {
             "group.id": "headwater-browser",
             "auto.offset.reset": "earliest",
@@ -218,7 +223,8 @@ class Browser:
                     number, error = message.partition() or 0, message.error()
                     if error is not None:
                         if error.code() == KafkaError._PARTITION_EOF:
-                            left.pop(number, None)
+                            if _offset(message) >= left.get(number, 0):  # nothing is left but gaps
+                                reached[number] = left.pop(number, reached[number])
                         elif not error.retriable():
                             raise in_words(error, "read", self._topic)
                         continue
@@ -227,11 +233,12 @@ class Browser:
                         continue
                     if _offset(message) < end:
                         found.append(message)
-                    if _offset(message) >= end - 1:
+                    reached[number] = min(_offset(message) + 1, end)
+                    if reached[number] == end:
                         left.pop(number)
         finally:
             consumer.close()
-        return found
+        return found, reached
 
 
 class Tail:

@@ -1,14 +1,15 @@
 """Pages of messages of a real topic: backwards, forwards, by time, filtered, and the tail."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.ui import messages
-from headwater.ui.messages import Browser, MessagePage, Tail, message_filter
+from headwater.ui.messages import Browser, MessagePage, Positions, Tail, message_filter
 from headwater.ui.sizes import partition_sizes
 from tests.support.servers import Headwater
 from tests.ui.world import wait_until
@@ -35,6 +36,7 @@ def numbers(page: MessagePage) -> list[int]:
 
 
 ALL = [0, 1, 2]
+Read = tuple[list[Message], dict[int, int]]
 
 
 def test_older_pages_show_everything_once(filled: tuple[Browser, str]) -> None:
@@ -47,6 +49,21 @@ def test_older_pages_show_everything_once(filled: tuple[Browser, str]) -> None:
         page = browser.before(page.older, ALL, 70, None)
         seen += numbers(page)
     assert seen == list(range(299, -1, -1))
+
+
+def test_a_broker_that_is_slow_at_times_hides_nothing(
+    filled: tuple[Browser, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, _ = filled
+    read = Browser._read
+    is_slow = itertools.cycle([True, False])
+
+    def read_or_not(browser: Browser, low: Positions, high: Positions, deadline: float) -> Read:
+        return read(browser, low, high, 0.0 if next(is_slow) else deadline)
+
+    monkeypatch.setattr(Browser, "_read", read_or_not)
+    assert numbers(browser.before(None, ALL, 300, None)) == list(range(299, -1, -1))
+    assert numbers(browser.after({}, ALL, 300, None)) == list(range(299, -1, -1))
 
 
 def test_newer_pages_show_everything_once_and_lead_back(filled: tuple[Browser, str]) -> None:

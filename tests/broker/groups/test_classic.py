@@ -299,10 +299,13 @@ def test_a_heartbeat_costs_the_same_in_a_large_group() -> None:
             assert len(leader.members) == members
             parts = {answer.member_id: b"x" for answer in joined}
             await k.sync(group, leader, parts, protocol_type="consumer")
-            begun = time.process_time()
-            for answer in joined:
-                world.groups.classic.heartbeat(group, answer.generation_id, answer.member_id, None)
-            return (time.process_time() - begun) / members
+            costs = []
+            for _ in range(5):  # the least disturbed one counts
+                begun = time.process_time()
+                for answer in joined:
+                    world.groups.classic.heartbeat(group, answer.generation_id, answer.member_id, None)
+                costs.append(time.process_time() - begun)
+            return min(costs) / members
 
         small, large = await cost_of_a_heartbeat("small", 200), await cost_of_a_heartbeat("large", 10_000)
         assert large < 15 * small, "a walk over the members would cost fifty times as much"
