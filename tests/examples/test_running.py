@@ -93,13 +93,12 @@ def minutes_status(running: Application) -> dict[str, Any]:
     return next(dict(each) for each in document["outputs"] if each["name"] == "minutes")
 
 
+@pytest.mark.wide  # the README's session runs an application, and the demo another
 @pytest.mark.parametrize(
     ("name", "topic", "events", "is_done"),
     [
         pytest.param("stock_statistics", "trades", trades(), gainers_are_there, id="stock_statistics"),
-        pytest.param(
-            "sensors", "readings", readings(), hours_are_there, id="sensors", marks=pytest.mark.wide
-        ),
+        pytest.param("sensors", "readings", readings(), hours_are_there, id="sensors"),
     ],
 )
 def test_an_example_runs_from_events_to_views(

@@ -249,6 +249,7 @@ def test_a_value_that_debezium_leaves_out_stays_as_it_was(bench: Bench) -> None:
         assert table(engine)[2] == user(2, "another", "FR")
 
 
+@pytest.mark.wide
 def test_a_table_that_was_away_longer_than_tombstones_are_kept_is_built_anew(bench: Bench) -> None:
     admin = Admin(bench.connection)
     admin.create_topic("shop.users", 1, configs={"cleanup.policy": "compact", "delete.retention.ms": "0"})

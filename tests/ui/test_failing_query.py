@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.application import Application
@@ -11,6 +12,7 @@ from tests.support.chromium import new_page, screenshot
 BROKEN = Path(__file__).with_name("broken.py")
 
 
+@pytest.mark.wide  # the page itself is tried in test_dashboard.py
 def test_a_function_that_raises_is_named_with_its_cause(browser: Browser, tmp_path: Path) -> None:
     with Application("up", str(BROKEN), "--port", "0", "--http", "0", data=tmp_path / "data") as running:
         found = running.wait_for(lambda: re.search(r"is served at (http://\S+)", running.err()))
