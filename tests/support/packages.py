@@ -20,6 +20,7 @@ PROGRAMS = {
     "node": "nodejs",
     "npm": "npm",
     "mariadbd": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",  # which mariadb-install-db calls, and its package does not bring
     "redis-server": "redis-server",
     "wrk": "wrk",
     "chromium": "chromium",
