@@ -1,8 +1,10 @@
 """What an application says of a source: plain data, from which the source is made where it runs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from headwater.connect.columns import Column
 from headwater.connect.source import Source
 
 
@@ -22,3 +24,11 @@ class SourceDeclaration(Protocol):
 
     def make(self, data: Path) -> Source:
         """The source, not yet connected. `data` is a directory for what can be rebuilt."""
+
+
+@runtime_checkable
+class KnowsColumns(Protocol):
+    """A source that can tell the columns of a topic's rows; one that cannot leaves this out."""
+
+    def columns(self, topic: str) -> Sequence[Column] | None:
+        """Asks outside for the columns of the table that becomes this topic; None when there is no such table."""

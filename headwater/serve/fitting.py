@@ -2,9 +2,12 @@
 
 What is taken here is an event to Spark as well, and what is refused here would have been a dead letter there. A
 schema with a type that these rules do not know (an interval, a variant) is Spark's to judge: then an event has to
-be a JSON object, and no more is asked of it here. Of a topic that several streams read, an event has to fit one.
+be a JSON object, and no more is asked of it here. Of a topic that several streams read, an event has to fit one. A
+table that declares no columns takes any object with its key, until it is built; from then on it has columns.
 """
 
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +17,14 @@ from pyspark.sql import types as spark
 from headwater.errors import BadInput, UnknownTopic
 from headwater.serve.ddl import UnknownType, struct_of
 from headwater.streams.app import App
+from headwater.streams.columns import kept_columns
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Node, Stream, Table
 from headwater.streams.formats.changes import ChangeReader
 from headwater.streams.sources.json_objects import Odd, fitted, fitter
 from headwater.streams.sources.json_rules import Misfit, can_convert, converter, parse, text_of
+from headwater.views.store import ViewStore
+
+LOOK_SECONDS = 1.0  # between looks whether a table has been built
 
 ZONE = "UTC"  # of timestamps without one; the engine's sessions have it too
 LONGEST_REASON = 500
@@ -41,6 +48,11 @@ class Fitting:
         self._readers = [_Reader(each) for each in (node, *others)]
         self.columns = tuple(dict.fromkeys(name for each in self._readers for name in each.columns))
         self.key: tuple[str, ...] = next((each.key for each in self._readers if each.key), ())
+
+    @property
+    def awaits_columns(self) -> bool:
+        """Whether a table of it declares none, and none were found yet."""
+        return any(isinstance(node, Table) and not node.schema for node in self.nodes)
 
     def problem(self, value: bytes) -> str | None:
         """Why the value is no event of the topic; None when it is one."""
@@ -152,6 +164,38 @@ def fittings(app: App) -> dict[str, Fitting]:
         if isinstance(node, Stream | Table) and _why_not(app, node) is None:
             nodes.setdefault(node.topic, []).append(node)
     return {topic: Fitting(*found) for topic, found in nodes.items()}
+
+
+class Fittings:
+    """The topics of an application, with the columns that tables have got since they were built."""
+
+    def __init__(self, app: App, store: ViewStore) -> None:
+        self._store = store
+        self._known = fittings(app)
+        self._looked = 0.0
+        self._lock = threading.Lock()
+
+    def get(self, topic: str) -> Fitting | None:
+        """What is known of a topic; None when it takes no events."""
+        return self._known.get(topic)
+
+    def current(self) -> dict[str, Fitting]:
+        """All topics, with what the store says by now of tables whose columns were not known."""
+        with self._lock:
+            waiting = [each for each in self._known.values() if each.awaits_columns]
+            if waiting and time.monotonic() - self._looked > LOOK_SECONDS:
+                infos = {info.name: info for info in self._store.views()}
+                for fitting in waiting:
+                    nodes = [
+                        (kept_columns(node, infos.get(node.name)) or node)
+                        if isinstance(node, Table) and not node.schema
+                        else node
+                        for node in fitting.nodes
+                    ]
+                    if nodes != list(fitting.nodes):
+                        self._known[fitting.topic] = Fitting(*nodes)
+                self._looked = time.monotonic()
+            return dict(self._known)
 
 
 def _why_not(app: App, node: Node) -> str | None:

@@ -34,7 +34,7 @@ from headwater.serve import receipts
 from headwater.serve.answers import problem
 from headwater.serve.bodies import Shape, events_of, shape_of
 from headwater.serve.delivery import DELIVERY_SECONDS, PlainDelivery, Record
-from headwater.serve.fitting import Fitting, fittings, refuse_topic
+from headwater.serve.fitting import Fitting, Fittings, refuse_topic
 from headwater.serve.idempotency import Answer, KeyedDelivery, KeyedRequest
 from headwater.serve.ingest_api import describe_writing
 from headwater.serve.serving import Serving
@@ -101,7 +101,7 @@ class Ingest:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self._fittings = fittings(serving.app)
+        self._fittings = Fittings(serving.app, serving.store)
         self._room = Room(serving.limits.waiting_bytes)
         self._plain = PlainDelivery(serving.connection, serving.limits.waiting_bytes)
         self._keyed = KeyedDelivery(serving.connection, serving.app.name, serving.settings.data)
@@ -127,7 +127,7 @@ class Ingest:
 
     def describe(self) -> dict[str, Any]:
         """Of each topic its own address, with its events."""
-        return describe_writing(self._fittings.values())
+        return describe_writing(self._fittings.current().values())
 
     async def start(self) -> None:
         self._plain.start()
@@ -143,9 +143,12 @@ class Ingest:
         topic = str(request.path_params["topic"])
         fitting = self._fittings.get(topic)
         if fitting is None:
-            return problem(refuse_topic(self._serving.app, topic, sorted(self._fittings)))
+            known = await run_in_threadpool(self._fittings.current)
+            return problem(refuse_topic(self._serving.app, topic, sorted(known)))
         hold = _Hold(self._room, topic)
         try:
+            if fitting.awaits_columns:
+                fitting = (await run_in_threadpool(self._fittings.current))[topic]
             return await self._take(request, fitting, hold)
         except HeadwaterError as error:
             return _refusal(error)

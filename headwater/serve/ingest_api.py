@@ -133,6 +133,8 @@ def event_schema(nodes: Sequence[Stream | Table]) -> dict[str, Any]:
     >>> from headwater.streams.app import App
     >>> event_schema([App("shop").stream("clicks", "page string, n tinyint")])["properties"]["n"]
     {'type': ['integer', 'null'], 'minimum': -128, 'maximum': 127}
+    >>> event_schema([App("shop").table("users", key="id")])
+    {'type': 'object', 'properties': {'id': {'type': ['string', 'number', 'boolean']}}, 'required': ['id']}
     """
     if len(nodes) > 1:
         return {"anyOf": [event_schema([node]) for node in nodes]}
@@ -142,6 +144,8 @@ def event_schema(nodes: Sequence[Stream | Table]) -> dict[str, Any]:
     except UnknownType:
         return {"type": "object"}
     required = list(node.key) if isinstance(node, Table) else []
+    if not columns:  # not known yet: any object with the key
+        columns = dict.fromkeys(required, spark.StringType())
     if isinstance(node, Stream) and node.time in columns:
         required = [node.time]
     properties = {name: _value(kind, name in required) for name, kind in columns.items()}

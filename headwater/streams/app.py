@@ -133,7 +133,8 @@ class App:
 
         Values are Debezium's change events or plain rows as JSON objects ("auto" tells them apart; "json" and
         "debezium" say it, and ``hw.debezium`` says more); a record without a value deletes its key. `schema`
-        has the columns that the table is to have, those of the `key` among them.
+        has the columns that the table is to have, those of the `key` among them. Without one they are found when
+        the application starts first: in the database that a source of the application captures, else in the topic.
 
         >>> App("shop").table("shop.users", "id long, name string", key="id").key
         ('id',)
@@ -148,10 +149,6 @@ class App:
             format=kind,
             version=_at_least_one(version, "version", subject),
         )
-        if not table.schema:
-            raise ApplicationInvalid(
-                "declare", subject, "its rows have no schema", "Say it: 'id long, name string, joined date'."
-            )
         return self._add(table, subject)
 
     def source(self, declaration: SourceDeclaration) -> SourceDeclaration:

@@ -50,7 +50,7 @@ class Table:
     name: str
     topic: str
     key: tuple[str, ...]
-    schema: str = ""  # of the rows, as DDL
+    schema: str = ""  # of the rows, as DDL; empty until the columns are found at a start
     format: "Format" = field(default_factory=lambda: Format("auto"))
     version: int = 1
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from headwater.errors import ApplicationInvalid, HeadwaterError
 from headwater.streams import realtime
+from headwater.streams.columns import noted
 from headwater.streams.declarations import Files, Format, Node, Output, Stream, Table, Topic, View
 from headwater.streams.engine.fingerprint import fingerprint
 from headwater.streams.graph import Graph, describe
@@ -162,9 +163,8 @@ def _plan_table(table: Table, opened: Callable[[Stream, bool], DataFrame]) -> Pi
     schema, stream, view = row_schema(table), changes_of(table), view_of(table)
     frame = opened(stream, False)
     extra = [*_extra(view, (stream,)), stream.format.options]
-    return Pipeline(
-        view, frame, "append", (stream,), (), fingerprint(frame, table.version, extra, view.kind), schema
-    )
+    definition = fingerprint(frame, table.version, extra, view.kind, noted(table))
+    return Pipeline(view, frame, "append", (stream,), (), definition, schema)
 
 
 def _mode(node: Output, frame: DataFrame) -> Mode:

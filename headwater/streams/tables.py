@@ -14,6 +14,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
 from headwater.errors import ApplicationInvalid
+from headwater.streams.columns import reading_notes
 from headwater.streams.declarations import Changes, Format, Table, TableView
 from headwater.streams.formats.changes import ChangeReader
 from headwater.streams.settings import StreamSettings
@@ -142,13 +143,15 @@ def problems(
 def reader_of(schema: StructType, key: tuple[str, ...], format: Format) -> ChangeReader:
     """What reads the records of a table."""
     columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-    said = format.option("timestamps")
+    said, notes = format.option("timestamps"), reading_notes(format)
     return ChangeReader(
         columns,
         key,
         format.name,  # type: ignore[arg-type]
-        said if isinstance(said, str | None) else dict(said),
+        said if isinstance(said, str) else notes["units"] | dict(said or ()),
         format.option("decimals", "precise"),
+        notes["digits"],
+        "null" if notes["misfits"].get("null") else "refused",
     )
 
 

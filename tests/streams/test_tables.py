@@ -297,8 +297,6 @@ def test_what_cannot_be_wired_is_refused_in_one_sentence(bench: Bench) -> None:
     for app, words in ((mixed, "hw.enrich"), (onward, "read by views alone"), (keyless, "its key is 'id'")):
         with pytest.raises(ApplicationInvalid, match=words), bench.running(app):
             pass
-    with pytest.raises(ApplicationInvalid, match="no schema"):
-        hw.App("bench").table("shop.users", key="id")
     with pytest.raises(ApplicationInvalid, match="'avro' is not a format"):
         hw.App("bench").table("shop.users", USERS, key="id", format="avro")
     assert not [topic.name for topic in Admin(bench.connection).topics()]

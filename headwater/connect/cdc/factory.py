@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.connect.cdc.options import CHUNK_ROWS, CdcOptions, Database, OnGap, SnapshotMode
+from headwater.connect.columns import Column
 from headwater.connect.doctor import Check
 from headwater.connect.source import Source
 
@@ -49,6 +50,12 @@ class Capture:
         module, name = _SOURCES[self.options.database]
         source: Source = getattr(import_module(module), name)(replace(self.options, data=data))
         return source
+
+    def columns(self, topic: str) -> Sequence[Column] | None:
+        """What the database says of the table that becomes this topic; None when it has no such table."""
+        module = import_module(f"headwater.connect.cdc.{self.options.database}.columns")
+        found: Sequence[Column] | None = module.read_columns(self.options, topic)
+        return found
 
 
 def cdc(

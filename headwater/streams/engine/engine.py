@@ -26,6 +26,7 @@ from headwater.streams.engine import sharing
 from headwater.streams.engine.catalogue import Catalogue
 from headwater.streams.engine.changelog import Changelog
 from headwater.streams.engine.checkpoint import Checkpoint
+from headwater.streams.engine.finding import with_found_columns
 from headwater.streams.engine.liveness import NOTICE_SECONDS, Liveness
 from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.running import Member, RunningQuery
@@ -96,7 +97,9 @@ class Engine:
         quick = [output for output in self.graph.outputs() if isinstance(output, Topic) and output.realtime]
         for output in quick:
             realtime.require_connector(self._jars, output)
-        self.connection.require_listener()  # Spark takes seconds to start; nobody should wait for this
+        # Spark takes seconds to start; nobody should wait for these.
+        self.connection.require_listener()
+        self.graph = with_found_columns(self.graph, self.settings.store, self.connection)
         self.spark = self._given_spark or start_session(
             self.settings, self.app.name, jars=self._jars, slots=self._slots(quick)
         )

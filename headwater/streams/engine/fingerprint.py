@@ -7,6 +7,8 @@ gives another. Not covered: what is inside a Python function that the plan calls
 import hashlib
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -42,11 +44,18 @@ def normalised(plan: str) -> str:
     return "\n".join(lines)
 
 
-def fingerprint(frame: DataFrame, version: int, extra: object = None, kind: str = "view") -> str:
+def fingerprint(
+    frame: DataFrame,
+    version: int,
+    extra: object = None,
+    kind: str = "view",
+    rows: Mapping[str, Any] | None = None,
+) -> str:
     """A short text, equal for equal definitions on the same Spark.
 
     Plans are written differently by other versions of Spark, so the version is part of the text, and
-    `same_definition` compares the schemas alone when it differs. `kind` is for people who list the store.
+    `same_definition` compares the schemas alone when it differs. `kind` is for people who list the store; `rows` is
+    what a table's rows were read by, for a start that has it not declared.
     """
     spark = frame.sparkSession
     plan = normalised(frame._jdf.queryExecution().analyzed().toString())
@@ -57,6 +66,7 @@ def fingerprint(frame: DataFrame, version: int, extra: object = None, kind: str 
             "spark": spark.version,
             "plan": hashlib.sha256(f"{plan}\n{extra!r}".encode()).hexdigest()[:16],
             "schema": hashlib.sha256(frame.schema.json().encode()).hexdigest()[:16],
+            **({"rows": rows} if rows is not None else {}),
         }
     )
 
@@ -89,3 +99,13 @@ def version_of(text: str) -> int:
     2
     """
     return int(json.loads(text)["version"])
+
+
+def rows_of(text: str) -> dict[str, Any] | None:
+    """What the rows of a table were read by; None in a fingerprint that does not say it.
+
+    >>> rows_of('{"version": 2, "rows": {"schema": "id long"}}')
+    {'schema': 'id long'}
+    """
+    found: dict[str, Any] | None = json.loads(text).get("rows")
+    return found

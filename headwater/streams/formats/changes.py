@@ -13,10 +13,13 @@ import orjson
 from headwater.streams.formats.debezium_values import (
     UNENCODED,
     UNITS_BY_CONNECTOR,
+    Converter,
     Meaning,
     converter,
+    digits_reader,
     fields_named,
 )
+from headwater.streams.formats.places import place_for
 
 Kind = Literal["upsert", "delete", "truncate"]
 Shape = Literal["auto", "json", "debezium"]
@@ -54,22 +57,32 @@ class ChangeReader:
         shape: Shape = "auto",
         timestamps: str | Mapping[str, str] | None = None,
         decimals: str = "precise",
+        digits: Mapping[str, int | None] | None = None,
+        misfits: Literal["refused", "null"] = "refused",
     ) -> None:
-        """`columns` are the declared types by name, in Spark's words."""
+        """`columns` are the types by name, in Spark's words.
+
+        `digits` are columns of texts whose values are decimals, with the scale where the column has one. `misfits` of
+        change events, values that their column's type has no place for, are null unless they are part of the key.
+        """
         self._columns, self._key, self._shape = dict(columns), tuple(key), shape
         self._timestamps, self._decimals = timestamps, decimals
         self._converters = {name: found for name, kind in columns.items() if (found := converter(kind))}
+        self._converters |= {name: digits_reader(scale) for name, scale in (digits or {}).items()}
+        free = set(columns) - set(key) if misfits == "null" else set()
+        self._places = {name: place for name in free if (place := place_for(columns[name]))}
+        self._free = free
         self._textual = {name for name, kind in columns.items() if kind in ("string", "binary")}
         self._meanings: dict[str | None, dict[str, Meaning]] = {}
 
     def read(self, key: bytes | None, value: bytes | None) -> Change | None:
         """The change, None for a record that changes nothing; ValueError says what is wrong with it."""
-        document, schema = _unwrapped(_parsed(value)) if value is not None else (None, None)
+        document, schema = unwrapped(_parsed(value)) if value is not None else (None, None)
         if value is None or document is None:
             return None if key in (None, NO_KEY) else self._deleted(self._key_of(key))
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")
-        if self._is_envelope(document):
+        if is_envelope(document, self._shape):
             return self._of_envelope(key, value, document, schema)
         if self._shape == "debezium":
             raise ValueError("it is not a change event: it has no op")
@@ -82,11 +95,6 @@ class ChangeReader:
         if missing:
             text = f"{text[:-1]}{',' if document else ''}{orjson.dumps(missing).decode()[1:]}"
         return Change("upsert", text)
-
-    def _is_envelope(self, document: Mapping[str, Any]) -> bool:
-        if self._shape != "auto":
-            return self._shape == "debezium" and "op" in document
-        return "op" in document and "source" in document and ("after" in document or "before" in document)
 
     def _of_envelope(
         self, key: bytes | None, value: bytes, document: Mapping[str, Any], schema: Any
@@ -135,7 +143,7 @@ class ChangeReader:
         if key is None:
             raise ValueError(f"it has no key, and the table's is {', '.join(self._key)}")
         try:
-            document, schema = _unwrapped(_parsed(key))
+            document, schema = unwrapped(_parsed(key))
         except ValueError:
             document, schema = key.decode(errors="replace"), None
         if isinstance(document, dict):
@@ -166,7 +174,12 @@ class ChangeReader:
             try:
                 found[name] = convert(entry, meaning)
             except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+                if name not in self._free:
+                    raise ValueError(f"{name}: {error}") from None
+                found[name] = _converted_or_null(convert, entry, meaning)
+        for name, place in self._places.items():
+            if found.get(name) is not None:
+                found[name] = place(found[name])
         return found
 
     def _without_schema(self, name: str, connector: str | None) -> Meaning:
@@ -184,6 +197,30 @@ class ChangeReader:
         return known[name]
 
 
+def is_envelope(document: Mapping[str, Any], shape: Shape = "auto") -> bool:
+    """Whether an object is a change event, and not a row.
+
+    >>> is_envelope({"op": "d", "before": None, "source": {}}), is_envelope({"op": "plus", "id": 1})
+    (True, False)
+    """
+    if shape != "auto":
+        return shape == "debezium" and "op" in document
+    return "op" in document and "source" in document and ("after" in document or "before" in document)
+
+
+def _converted_or_null(convert: Converter, entry: Any, meaning: Meaning) -> Any:
+    """What can be converted of a value that cannot be as a whole: of an array, its other elements."""
+    if not isinstance(entry, list):
+        return None
+    found: list[Any] = []
+    for element in entry:
+        try:
+            found += convert([element], meaning)
+        except ValueError:
+            found.append(None)
+    return found
+
+
 def _is_unavailable(value: Any) -> bool:
     return value in (UNAVAILABLE, _UNAVAILABLE_BASE64) if isinstance(value, str) else False
 
@@ -195,7 +232,7 @@ def _parsed(text: bytes) -> Any:
         raise ValueError(f"it is not JSON: {error}") from None
 
 
-def _unwrapped(document: Any) -> tuple[Any, Any]:
+def unwrapped(document: Any) -> tuple[Any, Any]:
     """The payload and its schema, where Connect's converter has put both into a record."""
     if isinstance(document, dict) and len(document) == 2 and "schema" in document and "payload" in document:
         return document["payload"], document["schema"]

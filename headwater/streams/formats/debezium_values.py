@@ -180,6 +180,30 @@ def _as_decimal(value: Any, meaning: Meaning, precision: int, scale: int) -> Any
     return format(number, "f")
 
 
+def digits_reader(scale: int | None) -> Converter:
+    """What turns Debezium's decimals, also in arrays, into the texts of their digits: no number is too long for that.
+
+    >>> digits_reader(2)("AN3u", Meaning()), digits_reader(None)({"scale": 1, "value": "Dw=="}, Meaning())
+    ('568.14', '1.5')
+    >>> digits_reader(2)("NaN", Meaning()), digits_reader(None)("Infinity", Meaning())
+    ('NaN', 'Infinity')
+    """
+
+    def convert(value: Any, meaning: Meaning) -> Any:
+        if isinstance(value, list):
+            return [convert(element, meaning) for element in value]
+        if isinstance(value, Mapping) and isinstance(value.get("scale"), int):
+            return format(_unscaled(str(value.get("value")), value["scale"]), "f")
+        if scale is None or not isinstance(value, str):
+            return value
+        try:
+            return format(_unscaled(value, scale), "f")
+        except ValueError:
+            return value
+
+    return convert
+
+
 def _unscaled(text: str, scale: int) -> Decimal:
     try:
         digits = base64.b64decode(text, validate=True)

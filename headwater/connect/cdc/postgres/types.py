@@ -73,7 +73,7 @@ class Types:
         if modifier < 0:
             return named
         if row.name == "numeric":
-            return "numeric({},{})".format(*_precision_and_scale(modifier))
+            return "numeric({},{})".format(*precision_and_scale(modifier))
         if row.name in ("varchar", "bpchar"):
             return f"{named}({modifier - 4})"
         return f"{named}({modifier})" if row.name in _HAS_LENGTH else named
@@ -91,12 +91,12 @@ class Types:
         if row.kind == "c":
             fields = [(name, self.converter(oid, own)) for name, oid, own in row.fields]
             return partial(composite, fields=fields)
-        if row.element and row.name not in _NOT_ARRAYS:
+        if row.element and row.name not in NOT_ARRAYS:
             element = self._element(row.element, modifier)
             return partial(array, element=element, delimiter=self.row(row.element).delimiter.encode())
         if row.kind != "b":
             return string
-        if row.oid >= _FIRST_USER_OID:
+        if not is_built_in(row):
             return hstore if row.name == "hstore" else string
         made = _BY_MODIFIER.get(row.name)
         return made(modifier) if made is not None else _SIMPLE.get(row.name, string)
@@ -109,7 +109,7 @@ class Types:
 
 _HAS_LENGTH = frozenset(("bit", "varbit", "time", "timetz", "timestamp", "timestamptz"))
 # They have an element type in pg_type, but their text is no array's.
-_NOT_ARRAYS = frozenset(("name", "point", "lseg", "box", "line", "int2vector", "oidvector"))
+NOT_ARRAYS = frozenset(("name", "point", "lseg", "box", "line", "int2vector", "oidvector"))
 
 
 def _boolean(text: bytes) -> bytes:
@@ -140,9 +140,10 @@ def unscaled(number: int) -> bytes:
     return b2a_base64(number.to_bytes(size, "big", signed=True), newline=False)
 
 
-def _precision_and_scale(modifier: int) -> tuple[int, int]:
-    """
-    >>> _precision_and_scale((3 << 16 | (-2 & 0x7FF)) + 4)
+def precision_and_scale(modifier: int) -> tuple[int, int]:
+    """What the modifier of a numeric says.
+
+    >>> precision_and_scale((3 << 16 | (-2 & 0x7FF)) + 4)
     (3, -2)
     """
     scale = (modifier - 4) & 0x7FF
@@ -156,7 +157,7 @@ _REMEMBERED = 10_000
 def _numeric(modifier: int) -> Converter:
     if modifier < 0:
         return _numeric_of_any_scale
-    scale = _precision_and_scale(modifier)[1]
+    scale = precision_and_scale(modifier)[1]
 
     known: dict[bytes, bytes] = {}
 
@@ -250,6 +251,11 @@ _BY_MODIFIER: Mapping[str, Callable[[int], Converter]] = {
 def is_as_it_is(converter: Converter) -> bool:
     """Whether a converter passes its text on, so that nobody need call it."""
     return converter is _as_it_is
+
+
+def is_built_in(row: TypeRow) -> bool:
+    """Whether a type is PostgreSQL's own, and no extension's or user's."""
+    return row.oid < _FIRST_USER_OID
 
 
 def keeps_text(before: TypeRow, after: TypeRow) -> bool:
