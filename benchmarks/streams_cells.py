@@ -156,10 +156,13 @@ class Laboratory:
                 _await_rows(group, seen, [name for name, _ in first["sent"]], _FIRST_RESULT_SECONDS)
                 system.verify(job)
                 before, at = group.cpu_seconds(), time.monotonic()
+                warm = threading.Timer(warm_up, group.rest)
+                warm.start()
                 load = self._load(job, rate, warm_up + seconds, len(first["sent"]))
                 cores = (group.cpu_seconds() - before) / (time.monotonic() - at)
                 sent = [*first["sent"], *load["sent"]]
                 _await_rows(group, seen, [name for name, _ in sent], _LAST_RESULT_SECONDS)
+                peak = max(group.peak_bytes, group.proportional_bytes())
         finally:
             ending.set()
             if follower.ident is not None:
@@ -168,7 +171,7 @@ class Laboratory:
             self._clear(job)
             self._delete(job.source)
         delays = _delays(sent, seen)[-round(rate * seconds) :]
-        return Delay(sorted(delays), load["rate"], cores, group.peak_bytes)
+        return Delay(sorted(delays), load["rate"], cores, peak)
 
     @contextmanager
     def _filled(self, workload: Workload, events: int, more: int) -> Iterator[Filled]:

@@ -89,13 +89,17 @@ def _cost(group: Group, when: str, seconds: float) -> list[list[str]]:
         time.sleep(1)
     took = time.monotonic() - at
     parts = _less(cpu_by_part(group.pids()), parts_before)
+    # A worker that ended meanwhile takes all its time out of the sum, and out of its part.
+    used = max(group.cpu_seconds() - before, sum(seconds for _, seconds in parts if seconds > 0))
     rows = [
-        [f"{when}: cores", f"{(group.cpu_seconds() - before) / took:.2f}"],
+        [f"{when}: cores", f"{used / took:.2f}"],
         [f"{when}: memory, MB", f"{max(memory) / _MEGABYTE:,.0f}"],
         [f"{when}: processes", str(len(group.pids()))],
     ]
     rows += [
-        [f"{when}: cores of {part}", f"{used / took:.2f}"] for part, used in parts if used / took >= 0.005
+        [f"{when}: cores of {part}", f"{seconds / took:.2f}"]
+        for part, seconds in parts
+        if seconds / took >= 0.005
     ]
     return rows
 

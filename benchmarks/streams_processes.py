@@ -50,6 +50,7 @@ class Group:
         self.peak_bytes = 0
         self._leaders: list[subprocess.Popen[bytes]] = []
         self._ending = threading.Event()
+        self._resting = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Self:
@@ -129,9 +130,14 @@ class Group:
             grew = bool(more)
         return {pid: everybody[pid] for pid in ours if pid in everybody}
 
+    def rest(self) -> None:
+        """Sample no more: to count the pages of a gigabyte takes some 50 ms, in which Java cannot get more of them."""
+        self._resting.set()
+
     def _sample(self) -> None:
         while not self._ending.wait(_SAMPLE_SECONDS):
-            self.peak_bytes = max(self.peak_bytes, self.proportional_bytes())
+            if not self._resting.is_set():
+                self.peak_bytes = max(self.peak_bytes, self.proportional_bytes())
 
 
 def _stats() -> dict[int, list[str]]:

@@ -147,8 +147,10 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
     assert [header["headwater.offset"] for header in headers] == [b"10", b"11", b"12"]
     assert {header["headwater.topic"] for header in headers} == {b"events"}
     assert "'at' is missing" in headers[2]["headwater.reason"].decode()
-    # A restart looks at nothing twice.
+    # A restart looks at nothing twice, and knows without a batch that nothing is left to read.
     with bench.running(app) as engine:
+        wait_for(engine.caught_up)
+        assert engine.status["totals"].batches == 0
         bench.send("events", [b"bad again"])
         wait_for(lambda: len(bench.messages("events.dead")) == 4)
 

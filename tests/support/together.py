@@ -1,6 +1,6 @@
-"""All tests, in four runs at once: one that keeps Spark busy, and three that mostly wait for clients and processes.
+"""All tests, in five runs at once: one that keeps Spark busy, and four that mostly wait for clients and processes.
 
-``python -m tests.support.together [pytest's arguments]``. Two cores are enough for the four: together they need less
+``python -m tests.support.together [pytest's arguments]``. Two cores are enough for the five: together they need less
 of them than one after the other would take time. What the runs in the background print comes at the end.
 """
 
@@ -13,7 +13,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 SPARK = ("headwater/streams", "tests/examples", "tests/faults/streams", "tests/streams")
-CLIENTS = ("tests/cli", "tests/clients")
+CLIENTS = ("tests/clients",)
+COMMANDS = ("tests/cli", "tests/client", "tests/views")
 CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve", "tests/ui")
 
 
@@ -22,18 +23,19 @@ def commands(arguments: Sequence[str]) -> list[list[str]]:
     pytest = [sys.executable, "-m", "pytest", "--durations=20", *arguments]  # all have to fit into 15 minutes
     alone = ["-p", "no:cacheprovider"]  # runs beside each other must not write one cache
     apart = [f"--ignore={path}" for path in SPARK]
-    rest = [f"--ignore={path}" for path in (*CLIENTS, *CONNECT)]
+    rest = [f"--ignore={path}" for path in (*CLIENTS, *COMMANDS, *CONNECT)]
     return [
         [*pytest, *apart, *rest],
         [*pytest, *alone, *SPARK],
-        [*pytest, *alone, *CLIENTS, *apart],
+        [*pytest, *alone, *CLIENTS],
+        [*pytest, *alone, *COMMANDS],
         [*pytest, *alone, *CONNECT],
     ]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs all; fails when one of them does."""
-    missing = [path for path in (*SPARK, *CLIENTS, *CONNECT) if not (REPOSITORY / path).exists()]
+    missing = [path for path in (*SPARK, *CLIENTS, *COMMANDS, *CONNECT) if not (REPOSITORY / path).exists()]
     assert not missing, f"not there any more: {missing}"
     first, *others = commands(arguments)
     started = []

@@ -93,6 +93,10 @@ class RunningQuery:
     def begin(self) -> None:
         """Starts it; and looks again at late events whose counts nobody has seen, because of a kill."""
         last = self.checkpoint.last_finished()
+        record = self.checkpoint.batch(last) if last is not None else None
+        if record is not None:  # what is read already is no lag, also before the first batch
+            for member in self.members:
+                member.meter.begin(record.offsets)
         if last is not None and any(stream.time is not None for stream in self.streams):
             # What uses no window leaves nothing out.
             for member in (member for member in self.members if member.pipeline.windows):
@@ -132,6 +136,8 @@ class RunningQuery:
         if isinstance(sink, RealtimeSink):
             named = sink.writer(frame).queryName(self.watch.name)
             return named.option("checkpointLocation", self.checkpoint.location).start()
+        if isinstance(sink, TopicSink):
+            frame = sink.prepared(frame)
         return (
             frame.writeStream.queryName(self.watch.name)
             .outputMode(self.members[0].pipeline.mode)

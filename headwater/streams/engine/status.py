@@ -66,6 +66,16 @@ class Meter:
         self.status = status
         self._recent: deque[tuple[float, int]] = deque()
 
+    def begin(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Where a query goes on that has run before.
+
+        >>> meter = Meter(OutputStatus("sales", "view"))
+        >>> meter.begin({"orders": {0: 7}})
+        >>> meter.status.offsets
+        {'orders': {0: 7}}
+        """
+        self.status.offsets = {topic: dict(partitions) for topic, partitions in offsets.items()}
+
     def take(self, progress: Mapping[str, Any]) -> None:
         """Counts a batch."""
         status, phases = self.status, progress.get("durationMs", {})

@@ -19,6 +19,7 @@ from headwater.client.connection import Connection
 from headwater.client.marked import PLACES, MarkedWriter, prepare_marks
 from headwater.client.transactions import TransactionalWriter
 from headwater.streams.engine.checkpoint import Checkpoint
+from headwater.streams.sinks.collecting import Collector
 
 CHUNK = 50_000  # records handed to the producer at once
 
@@ -65,15 +66,19 @@ class TopicSink:
         self._checkpoint = checkpoint
         self._writer: MarkedWriter | None = None
         self._places = PLACES
+        self._collect = Collector()
         self.rows = 0
 
-    def __call__(self, frame: DataFrame, number: int) -> None:
-        rows = records(frame, self._key)
+    def prepared(self, frame: DataFrame) -> DataFrame:
+        """What the query has to compute: rows as records. A batch would have to plan them each time."""
+        return records(frame, self._key)
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
         self._checkpoint.sync(number)
         if self._spread:
             self._write_spread(rows, number)
         else:
-            self._write_here(rows.toArrow(), number)
+            self._write_here(self._collect(rows, self._checkpoint.batch(number)), number)
 
     def close(self) -> None:
         """Lets go of the driver's producer."""

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint
+from headwater.streams.sinks.collecting import Collector
 from headwater.views.model import Batch, Column, ViewSchema
 from headwater.views.store import ViewStore
 
@@ -86,9 +87,10 @@ class ViewsSink:
 
     def __init__(self, sinks: Sequence[ViewSink], checkpoint: Checkpoint) -> None:
         self._sinks, self._checkpoint = sinks, checkpoint
+        self._collect = Collector()
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         record = self._checkpoint.batch(number)
-        tables = apart(frame.toArrow(), len(self._sinks))
+        tables = apart(self._collect(frame, record), len(self._sinks))
         for sink, rows in zip(self._sinks, tables, strict=True):
             sink.put(rows, number, record)

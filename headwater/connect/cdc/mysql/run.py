@@ -1,7 +1,7 @@
 """One life of the source: its connections, the stream, and the jobs beside it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from headwater.connect.cdc.livekeys import TopicKeys
 from headwater.connect.cdc.mysql.begin import check_position, check_server, place_to_begin
@@ -81,6 +81,7 @@ class Run:
         if position is None:
             state, tables = place_to_begin(asking, self._chosen)
             self._make(asking, state, tables, None)
+            self._tell_tables(asking, tables)
             if self.options.snapshot == "initial":
                 for name in sorted(tables):
                     self.jobs.add(name)
@@ -105,6 +106,7 @@ class Run:
         self._close_streams()
         state, tables = place_to_begin(asking, self._chosen)
         self._make(asking, state, tables, None)
+        self._tell_tables(asking, tables)
         self.jobs.acknowledged = acknowledged
         for name in sorted(set(known) - set(tables)):  # dropped meanwhile: their rows are to be deleted too
             self.jobs.add_gone(known[name])
@@ -138,11 +140,16 @@ class Run:
         """Tables that are asked for now and were not before are read from the beginning."""
         history = self.stream.history
         found = read_tables(asking, self._chosen)
-        for name in sorted(set(found) - set(history.tables)):
+        new = sorted(set(found) - set(history.tables))
+        for name in new:
             history.keep(found[name])
             history.found_now.add(name)
             if self.options.snapshot == "initial":
                 self.jobs.add(name)
+        self._tell_tables(asking, new)
+
+    def _tell_tables(self, asking: Database, names: Iterable[tuple[str, str]]) -> None:
+        self.stream.tell_tables(names, int(asking.variable("server_id") or 0))
 
     def _connect(self) -> None:
         """Begins to read the log where the state is."""

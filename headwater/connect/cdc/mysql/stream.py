@@ -9,7 +9,7 @@ when it has been dealt with.
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headwater.connect.cdc.envelope import NULL
@@ -86,6 +86,12 @@ class Stream:
         self._ordinal = 0
         self._replay_checksummed = checksummed
         self.writer.at_file(state.file)
+
+    def tell_tables(self, names: Iterable[tuple[str, str]], server: int) -> None:
+        """An event of the schema for each of these tables, as they are now."""
+        when = int(time.time())
+        for name in sorted(names):
+            self.writer.schema(name, self.history.tables[name], None, when, server, self.state.place)
 
     # -- positions
 

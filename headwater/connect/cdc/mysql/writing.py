@@ -144,9 +144,9 @@ class ChangeWriter:
     # -- tables
 
     def schema(
-        self, name: tuple[str, str], table: Table | None, text: str, when: int, server: int, place: int
+        self, name: tuple[str, str], table: Table | None, text: str | None, when: int, server: int, place: int
     ) -> None:
-        """A table changed by a statement, or is gone."""
+        """A table that was found, without a text; or changed by a statement, or is gone."""
         shown = table or Table(*name, (), ())
         columns = [
             {"name": c.name, "type": c.type, "key": c.name in shown.key, "nullable": c.nullable}
