@@ -6,6 +6,7 @@ that it walks the stack for each RDD of the batches that follow: some millisecon
 In small batches Spark interprets the projections and predicates that are outside of its whole stages. Generated, they
 are written anew for every task, and the one that holds the watermark is compiled anew for every batch: a fifth of the
 time that a small batch takes. Interpreted, a row takes microseconds longer: many rows are quicker with generated ones.
+The first change between the two costs a second of compiling, so a query has to be live for a while before it is made.
 """
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.util import _load_from_socket
 from headwater.streams.engine.checkpoint import BatchRecord, Offsets
 
 SMALL = 5_000  # records; at about so many both take the same time
+LIVE = 20  # small batches in a row
 
 _MODE = "spark.sql.codegen.factoryMode"
 _GENERATED, _INTERPRETED = "FALLBACK", "NO_CODEGEN"
@@ -30,6 +32,7 @@ class Collector:
         self._schema: pa.Schema | None = None
         self._covered: Offsets = {}
         self._mode: str | None = _GENERATED  # None: the user has chosen one
+        self._small_batches = 0  # in a row
 
     def __call__(self, frame: DataFrame, record: BatchRecord | None) -> pa.Table:
         """The rows, with moments in UTC: what ``frame.toArrow()`` gives. `record` is what is known of the batch."""
@@ -54,7 +57,8 @@ class Collector:
             return
         is_small = records_between(self._covered, record.offsets) < SMALL
         self._covered = record.offsets
-        mode = _INTERPRETED if is_small else _GENERATED
+        self._small_batches = self._small_batches + 1 if is_small else 0
+        mode = _INTERPRETED if self._small_batches >= LIVE else _GENERATED
         if mode != self._mode:  # of the session that the query has for itself
             frame.sparkSession.conf.set(_MODE, mode)
             self._mode = mode
