@@ -88,9 +88,9 @@ class Stream:
         self.writer.at_file(state.file)
 
     def tell_tables(self, names: Iterable[tuple[str, str]], server: int) -> None:
-        """An event of the schema for each of these tables, as they are now."""
+        """An event of the schema for each of these tables, as they are now; the outbox is none for readers."""
         when = int(time.time())
-        for name in sorted(names):
+        for name in sorted(set(names) - {self._outbox}):
             self.writer.schema(name, self.history.tables[name], None, when, server, self.state.place)
 
     # -- positions
