@@ -12,7 +12,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 
-SPARK = ("headwater/streams", "tests/examples", "tests/faults/streams", "tests/streams")
+SPARK = ("headwater/streams", "tests/examples", "tests/streams")
 CLIENTS = ("tests/clients", "tests/client", "tests/views")
 COMMANDS = ("tests/cli",)
 CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve", "tests/ui")
