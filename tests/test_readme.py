@@ -34,6 +34,7 @@ def test_the_session_runs_as_printed(tmp_path: Path) -> None:
     for number, (command, expected) in enumerate(steps):
         script.append(f"echo '--- {number}' >&2")
         if command.endswith("&"):
+            script.append(": > started")  # the job may not have made it when it is looked at first
             script.append(
                 f"env -u HEADWATER_BOOTSTRAP {command[:-1]} --port {port} > started 2> started.log &"
             )

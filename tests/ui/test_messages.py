@@ -16,8 +16,9 @@ from tests.ui.world import wait_until
 
 
 @pytest.fixture
-def filled(headwater: Headwater, topic: str) -> tuple[Browser, str]:
-    """A topic with 300 messages in three partitions, their times a second apart."""
+def filled(headwater: Headwater, topic: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Browser, str]:
+    """A topic with 300 messages in three partitions, their times a second apart; no page is cut short by time."""
+    monkeypatch.setattr(messages, "BUDGET_SECONDS", 60.0)
     connection = Connection(headwater.bootstrap)
     admin = Admin(connection)
     admin.create_topic(topic, 3)
