@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-wide test-dependencies lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
+.PHONY: help setup test test-wide test-dependencies packages-and-jars lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -25,7 +25,8 @@ $(VENV)/.setup: pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 			|| { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }; \
-		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install python3-venv; }
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq -y -o DPkg::Lock::Timeout=600 install python3-venv; }
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install -q --editable .
@@ -35,9 +36,13 @@ $(VENV)/.test-setup: $(VENV)/.setup pyproject.toml
 	$(BIN)/python -m pip install -q --group test
 	touch $@
 
-test-dependencies: $(VENV)/.test-setup ## What the tests need: PyPI, Debian packages, jars
-	$(BIN)/python -m tests.support.packages
-	$(BIN)/python -m tests.support.jars
+# One waits for the processor, the other for the network.
+test-dependencies: ## What the tests need: PyPI, Debian packages, jars
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.test-setup packages-and-jars
+
+packages-and-jars:
+	$(PYTHON) -m tests.support.packages
+	$(PYTHON) -m tests.support.jars
 
 test: test-dependencies ## Lint, types, and all tests that have no target of their own
 	$(MAKE) --no-print-directory check

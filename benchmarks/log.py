@@ -19,8 +19,8 @@ from benchmarks.page import keep_section
 from benchmarks.table import markdown
 from tests.support.jars import KAFKA_VERSION
 
-FULL = Plan(3, {"100 B": 3_000_000, "1 KB": 600_000}, 10_000, 10, 1000, True)
-QUICK = Plan(1, {"100 B": 500_000, "1 KB": 100_000}, 2000, 0, 200, False)
+FULL = Plan(5, {"100 B": 3_000_000, "1 KB": 600_000}, 5000, 10, 1000, 3)
+QUICK = Plan(1, {"100 B": 500_000, "1 KB": 100_000}, 2000, 0, 200, 0)
 
 NOTES = """\
 A factor above 1 says that Headwater is better. Headwater answers `acks=all` after fdatasync, Apache Kafka
@@ -55,9 +55,9 @@ def run(plan: Plan, directory: Path) -> Bench:
                 bench.latency(size, number)
             bench.durable_kafka(number)
         bench.memory("after the load")
-        if plan.java:
-            _say("Java clients")
-            bench.java_clients()
+        for number in range(plan.java_rounds):
+            _say(f"Java clients, round {number + 1}")
+            bench.java_clients(number)
         return bench
 
 

@@ -60,9 +60,12 @@ def install() -> bool:
         return False
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "-qq", "update"], env=environment, check=False)
-    for package in packages:  # one by one: a package that cannot be had must not take the others with it
-        command = ["apt-get", "-qq", "-y", "--no-install-recommends", "install", package]
-        subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
+    command = ["apt-get", "-qq", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600", "install"]
+    if subprocess.run(
+        [*command, *packages], env=environment, check=False, stdout=subprocess.DEVNULL
+    ).returncode:
+        for package in packages:  # a package that cannot be had must not take the others with it
+            subprocess.run([*command, package], env=environment, check=False, stdout=subprocess.DEVNULL)
     left = missing()
     if left:
         print(f"could not install: {' '.join(left)}; the tests that need them will fail")
