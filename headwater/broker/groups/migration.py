@@ -8,7 +8,7 @@ becomes classic again.
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from kio.schema.errors import ErrorCode
@@ -83,6 +83,10 @@ class Migration:
             draft.write(MemberKey(group.group_id, member.member_id), told)
             assigned[member.member_id] = self._with_ids(has)
         hashed = metadata_hash(self._registry.topics, draft.group.subscribed_topics())
+        if group.state is not ClassicState.STABLE or not self._has_all(draft.group, assigned.values()):
+            # The assignment is of members that were. The one that joins now may ask for no new one, a static member
+            # that is back; topics that seem to have changed do.
+            hashed = 0
         draft.write(EpochKey(group.group_id), EpochValue(group.generation, hashed))
         for member_id, partitions in assigned.items():
             draft.write(TargetKey(group.group_id, member_id), TargetValue(partitions))
@@ -91,6 +95,15 @@ class Migration:
             current = CurrentValue(group.generation, group.generation, STABLE, partitions, {})
             draft.write(CurrentKey(group.group_id, member_id), current)
         return draft
+
+    def _has_all(self, group: ConsumerGroup, assigned: Iterable[Assignment]) -> bool:
+        """Whether every partition that is read belongs to somebody."""
+        taken = {
+            (topic, number) for each in assigned for topic, numbers in each.items() for number in numbers
+        }
+        topics = self._registry.topics
+        ids = [(topics.topic_id(name), topics.partition_count(name)) for name in group.subscribed_topics()]
+        return all((topic, number) in taken for topic, count in ids for number in range(count or 0))
 
     def let_go(self, group: ClassicGroup) -> None:
         """The effect of an upgrade on requests that the classic group holds: their members join again."""

@@ -1,6 +1,7 @@
 """Groups that change their protocol at the worst moments."""
 
 import asyncio
+from typing import Any
 
 from headwater.errors import DiskFull
 from tests.broker.groups.calling import codes
@@ -117,5 +118,59 @@ def test_a_member_of_each_protocol_survives_a_restart_of_the_broker() -> None:
         assert codes(await k.heartbeat("g", joined)) == "rebalance_in_progress", "its partition is free"
         again = await k("JoinGroup", 9, **k.join_fields("g", member_id=joined.member_id))
         assert (await k.sync("g", again, {})).assignment == assignment("alpha", 2)
+
+    run(program())
+
+
+async def _static_with_another(k: Script) -> tuple[Any, Any]:
+    """A static member that reads partition 0 of alpha, and another that reads the rest."""
+    static = await k.join("g", group_instance_id="s")
+    other = asyncio.create_task(k.join("g"))
+    await asyncio.sleep(0.1)
+    static = await k.join("g", group_instance_id="s", member_id=static.member_id)
+    joined = await other
+    given = {static.member_id: assignment("alpha", 0), joined.member_id: assignment("alpha", 1, 2)}
+    await asyncio.gather(
+        k.sync("g", static, given if static.leader == static.member_id else {}, group_instance_id="s"),
+        k.sync("g", joined, given if static.leader == joined.member_id else {}),
+    )
+    return static, joined
+
+
+def test_a_static_member_that_comes_back_with_the_new_protocol_keeps_what_it_had() -> None:
+    async def program() -> None:
+        world = World.started()
+        k = speaking(world)
+        static, _ = await _static_with_another(k)
+        back = await k.beat("g", "new", 0, instance_id="s")
+        assert back.member_epoch == static.generation_id, "nothing has changed: the group does not rebalance"
+        assert [each.partitions for each in back.assignment.topic_partitions] == [(0,)]
+
+    run(program())
+
+
+def test_what_a_member_has_left_is_read_when_a_static_one_comes_back_with_the_new_protocol() -> None:
+    """The group is between two assignments, and of the one it had a part belongs to nobody."""
+
+    async def program() -> None:
+        world = World.started()
+        k = speaking(world)
+        _, other = await _static_with_another(k)
+        left = await k("LeaveGroup", 5, group_id="g", members=[{"member_id": other.member_id}])
+        assert codes(left) == ["none", "none"]
+        back = await k.beat("g", "new", 0, instance_id="s")
+        assert [each.partitions for each in back.assignment.topic_partitions] == [(0, 1, 2)]
+
+    run(program())
+
+
+def test_partitions_that_a_classic_leader_gave_to_nobody_are_read_after_an_upgrade() -> None:
+    async def program() -> None:
+        world = World.started()
+        k = speaking(world)
+        static = await k.join("g", group_instance_id="s")
+        await k.sync("g", static, {static.member_id: assignment("alpha", 1)}, group_instance_id="s")
+        back = await k.beat("g", "new", 0, instance_id="s")
+        assert [each.partitions for each in back.assignment.topic_partitions] == [(0, 1, 2)]
 
     run(program())
