@@ -93,8 +93,8 @@ def topic(unique: Callable[[str], str]) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what has a target of its own, so that ``make test`` stays short.
 
-    Commands and client are tried against both brokers by ``make commands``. Against Apache Kafka here: topics, and of
-    the client what has one case and kills nobody. Tests marked as wide run in ``make test-wide``
+    Commands and client are tried against both brokers by ``make commands``. Against Apache Kafka here: of the client
+    what has one case and kills nobody. Tests marked as wide run in ``make test-wide``
     and where things are killed many times.
     """
     both = os.environ.get("HEADWATER_TEST_SERVERS") == "both"
@@ -115,6 +115,4 @@ def _is_for_both(test: str) -> bool:
         return False
     if test.startswith("tests/client/"):
         return "[kafka-" in test or "[ApacheKafka" in test  # one that is killed takes half a minute
-    return test.startswith("tests/cli/") and (
-        "[kafka-" in test or not test.startswith("tests/cli/test_topics.py")
-    )
+    return test.startswith("tests/cli/")

@@ -79,6 +79,7 @@ def content(record: Record) -> tuple[int, bytes, bytes, tuple[Any, ...]]:
     return record.partition, record.key or b"(none)", record.value or b"(none)", record.headers
 
 
+@pytest.mark.wide
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: Peer, reference: Peer, make_topic: Topics, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_stream_from_a_topic_to_a_topic(
         assert sorted(map(content, read)) == sorted(expected)
 
 
+@pytest.mark.wide
 def test_a_running_stream_sees_what_comes(
     spark: Peer, reference: Peer, make_topic: Topics, tmp_path: Path
 ) -> None:

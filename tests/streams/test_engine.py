@@ -221,6 +221,7 @@ def test_a_replay_builds_the_view_again(bench: Bench) -> None:
         assert sum(row["total"] for row in engine.store.rows("scaled")) > sum(row["total"] for row in before)
 
 
+@pytest.mark.wide
 def test_a_lost_checkpoint_builds_the_view_again(bench: Bench) -> None:
     import shutil
 
@@ -236,6 +237,7 @@ def test_a_lost_checkpoint_builds_the_view_again(bench: Bench) -> None:
         assert engine.store.rows("scaled") == rows
 
 
+@pytest.mark.wide
 def test_a_view_that_is_changed_lets_the_others_of_its_query_go_on_in_a_new_one(bench: Bench) -> None:
     def app(version: int) -> hw.App:
         made = hw.App("bench")
@@ -347,6 +349,7 @@ def test_a_function_that_fails_while_it_runs_is_shown_and_tried_again(bench: Ben
         assert sum(row["count"] for row in engine.store.rows("fragile")) == 10
 
 
+@pytest.mark.wide
 def test_a_silent_input_does_not_hold_the_others_for_ever(bench: Bench) -> None:
     app = hw.App("bench")
     app.stream("questions", "id long, at timestamp", time="at", lateness="5 seconds")
@@ -379,7 +382,7 @@ def test_a_silent_input_does_not_hold_the_others_for_ever(bench: Bench) -> None:
         settle(engine)
 
 
-@pytest.mark.parametrize("on_gap", ["fail", "continue"])
+@pytest.mark.parametrize("on_gap", ["fail", pytest.param("continue", marks=pytest.mark.wide)])
 def test_records_that_were_removed_before_they_were_read(bench: Bench, on_gap: Any) -> None:
     from headwater.client.admin import Admin
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 
-SPARK = ("headwater/streams", "tests/examples", "tests/streams")
-CLIENTS = ("tests/clients", "tests/client", "tests/views")
-COMMANDS = ("tests/cli",)
-CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve", "tests/ui")
+EXAMPLES = "tests/examples"
+SHOP = f"{EXAMPLES}/test_shop.py"  # an application in processes of its own
+SPARK = ("headwater/streams", EXAMPLES, "tests/streams")
+CLIENTS = ("tests/clients", "tests/client", "tests/views", "tests/ui")
+COMMANDS = ("tests/cli", SHOP)
+CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve")
 
 
 def commands(arguments: Sequence[str]) -> list[list[str]]:
@@ -26,7 +28,7 @@ def commands(arguments: Sequence[str]) -> list[list[str]]:
     rest = [f"--ignore={path}" for path in (*CLIENTS, *COMMANDS, *CONNECT)]
     return [
         [*pytest, *apart, *rest],
-        [*pytest, *alone, *SPARK],
+        [*pytest, *alone, f"--ignore={SHOP}", *SPARK],
         [*pytest, *alone, *CLIENTS],
         [*pytest, *alone, *COMMANDS],
         [*pytest, *alone, *CONNECT],
