@@ -32,8 +32,11 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def headwater() -> Iterator[Headwater]:
-    """The embedded broker that tests share. A test that kills or fills a broker starts its own."""
-    with Headwater() as server:
+    """The embedded broker that tests share. A test that kills or fills a broker starts its own.
+
+    Retention does not look: many tests write records of years ago, and want to read them.
+    """
+    with Headwater(arguments=["--set", "log.retention.check.interval.ms=86400000"]) as server:
         yield server
 
 

@@ -1,5 +1,6 @@
 """The demo as a newcomer runs it, for a short time; and its parts."""
 
+import doctest
 import itertools
 import re
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from examples.shop import recompute, schedule
+from examples.shop import recompute, schedule, verdict
 from examples.shop.database import DELIVERY, FIRST_STOCK, Shop
 
 ROOT = Path(__file__).parents[2]
@@ -152,3 +153,9 @@ def test_a_difference_is_found_whatever_it_is() -> None:
     assert recompute.differences(wanted, [], key) == ["10:00:00, door: it is missing"]
     other = row | {"sensor": "window"}
     assert "10:00:00, window: it should not be there" in recompute.differences(wanted, [row, other], key)
+
+
+@pytest.mark.parametrize("module", [recompute, verdict])
+def test_what_its_functions_say_of_themselves(module: Any) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted and not result.failed

@@ -58,8 +58,9 @@ def test_a_killed_snapshot_goes_on(kind: str, tmp_path: Path) -> None:
         twice = len(snapshot) - len({str(event.key) for event in snapshot})
         print(f"{kind}: {rows} after {KILLS} kills in {took:.0f} s; {again} rows read again")
         assert twice == 0, f"{twice} rows of the snapshot are in the topic twice"
-        # A kill costs the chunks in hand and those of a transaction of the log. The changes above read some rows, too.
-        assert again <= (6 * CHUNK + 200) * (KILLS + 1), f"{again} rows were read again"
+        # A kill costs the chunks in hand and those of a transaction of the log, which is longer on a busy machine; to
+        # begin again would cost a quarter of the rows and more. The changes above read some rows, too.
+        assert again <= (10 * CHUNK + 200) * (KILLS + 1), f"{again} rows were read again"
 
 
 def fill(world: World, rows: int) -> None:
