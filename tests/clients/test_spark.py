@@ -13,7 +13,8 @@ from tests.clients.records import START, Record, in_order, null_header, numbered
 
 Topics = Callable[..., str]
 Name = Callable[[str], str]
-pytestmark = pytest.mark.timeout(900)  # the first test may have to install Spark
+# The first test may have to install Spark. In `make test` the sources of streams are read by the connector, too.
+pytestmark = [pytest.mark.timeout(900), pytest.mark.wide]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,6 @@ def content(record: Record) -> tuple[int, bytes, bytes, tuple[Any, ...]]:
     return record.partition, record.key or b"(none)", record.value or b"(none)", record.headers
 
 
-@pytest.mark.wide
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: Peer, reference: Peer, make_topic: Topics, tmp_path: Path
 ) -> None:
@@ -122,7 +122,6 @@ def test_a_stream_from_a_topic_to_a_topic(
         assert sorted(map(content, read)) == sorted(expected)
 
 
-@pytest.mark.wide
 def test_a_running_stream_sees_what_comes(
     spark: Peer, reference: Peer, make_topic: Topics, tmp_path: Path
 ) -> None:

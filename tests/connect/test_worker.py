@@ -247,6 +247,7 @@ def test_an_open_transaction_of_another_source_hides_no_position(connection: Con
     assert numbers(connection, topic) == list(range(3000))
 
 
+@pytest.mark.wide  # tests/faults/connect kills as well
 def test_killed_workers_and_brokers_lose_and_repeat_nothing() -> None:
     """SIGKILL to the worker's process, to the broker's, or to both."""
     chance = random.Random(5)

@@ -205,6 +205,7 @@ def test_a_new_version_is_built_beside_the_old_one_and_takes_over(bench: Bench) 
     } == expected
 
 
+@pytest.mark.wide
 def test_a_replay_builds_the_view_again(bench: Bench) -> None:
     from headwater.streams.engine.replays import Replays
 
@@ -325,6 +326,7 @@ def test_a_wrong_column_is_refused_before_anything_starts(
     assert Admin(bench.connection).topics() == []
 
 
+@pytest.mark.wide
 def test_a_function_that_fails_while_it_runs_is_shown_and_tried_again(bench: Bench, tmp_path: Path) -> None:
     app = hw.App("bench")
     app.stream("events", SCHEMA)

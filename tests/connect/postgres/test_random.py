@@ -12,7 +12,7 @@ import pytest
 
 from tests.connect.postgres.following import Following, MemoryLog
 
-SEEDS = range(int(os.environ.get("HEADWATER_EXAMPLES", "5")))
+SEEDS = range(int(os.environ.get("HEADWATER_EXAMPLES", "2")))
 LIVES = 8
 
 
