@@ -15,9 +15,9 @@ REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = "tests/examples"
 SHOP = f"{EXAMPLES}/test_shop.py"  # an application in processes of its own
 SPARK = ("headwater/streams", EXAMPLES, "tests/streams")
-CLIENTS = ("tests/clients", "tests/client", "tests/views", "tests/ui", SHOP)
+CLIENTS = ("tests/clients", "tests/client", "tests/views", "tests/ui")
 COMMANDS = ("tests/cli",)
-CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve")
+CONNECT = ("headwater/connect", "tests/connect", "tests/faults/connect", "tests/serve", SHOP)
 
 
 def commands(arguments: Sequence[str]) -> list[list[str]]:
