@@ -11,22 +11,24 @@ SHELL := /bin/bash
 
 TYPED := headwater tests/support tests/faults benchmarks
 
-.PHONY: help setup test test-wide test-dependencies packages-and-jars lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
+.PHONY: help setup test test-wide test-dependencies packages-and-jars python lint check commands clients conformance conformance-cdc faults faults-streams faults-connect faults-serve scale fuzz bench-log bench-streams bench-many bench-subscriptions bench-cdc bench-serve demo tour clean
 
 help: ## What can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
 setup: $(VENV)/.setup ## The environment .venv with what running needs
 
-# The stamp is newer than pyproject.toml when the environment is up to date.
-$(VENV)/.setup: pyproject.toml
+# Before anything else is installed: apt-get cannot run twice at once.
+python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Headwater needs Python 3.11 or later; say which with make PYTHON=python3.x" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 			|| { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }; \
-		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-			apt-get -qq -y -o DPkg::Lock::Timeout=600 install python3-venv; }
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install python3-venv; }
+
+# The stamp is newer than pyproject.toml when the environment is up to date.
+$(VENV)/.setup: pyproject.toml | python
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install -q --editable .
@@ -40,7 +42,7 @@ $(VENV)/.test-setup: $(VENV)/.setup pyproject.toml
 test-dependencies: ## What the tests need: PyPI, Debian packages, jars
 	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.test-setup packages-and-jars
 
-packages-and-jars:
+packages-and-jars: python
 	$(PYTHON) -m tests.support.packages
 	$(PYTHON) -m tests.support.jars
 

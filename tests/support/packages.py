@@ -60,7 +60,7 @@ def install() -> bool:
         return False
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "-qq", "update"], env=environment, check=False)
-    command = ["apt-get", "-qq", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600", "install"]
+    command = ["apt-get", "-qq", "-y", "--no-install-recommends", "install"]
     if subprocess.run(
         [*command, *packages], env=environment, check=False, stdout=subprocess.DEVNULL
     ).returncode:
