@@ -176,7 +176,7 @@ class World:
     # -- what processes say of themselves ------------------------------------------------------------
 
     def write(self) -> None:
-        """The status files."""
+        """The status files; whoever calls holds the lock: a status file has one writer."""
         reads = {
             "users": ("shop.users",),
             "clicks_by_country": ("shop.clicks", "shop.users"),
@@ -235,14 +235,16 @@ class World:
         """The function of an output fails, and is started again."""
         output = self.outputs[name]
         error = f"cannot go on with shop.{name}: {cause}. It is started again from its last finished batch."
-        output.error, output.state, output.restarts = error, "restarting", output.restarts + 1
-        output.failures = with_failure(output.failures, error)
-        self.write()
+        with self._lock:
+            output.error, output.state, output.restarts = error, "restarting", output.restarts + 1
+            output.failures = with_failure(output.failures, error)
+            self.write()
 
     def mend(self, name: str) -> None:
         """It works again."""
-        self.outputs[name].error, self.outputs[name].state = None, "running"
-        self.write()
+        with self._lock:
+            self.outputs[name].error, self.outputs[name].state = None, "running"
+            self.write()
 
     def run(self, every: float = 0.4) -> None:
         """Steps in a thread until it is closed."""
