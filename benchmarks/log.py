@@ -26,7 +26,8 @@ NOTES = """\
 A factor above 1 says that Headwater is better. Headwater answers `acks=all` after fdatasync, Apache Kafka
 from the page cache, its default, except where the table says otherwise. An idempotent librdkafka has one request a
 partition on its way at a time, so that each waits for the disk alone; where Kafka waits for it as well, see the row
-"both durable".
+"both durable". Headwater looks at the sum of every batch before it sends it, so that a flipped byte is never
+served, where Kafka hands the file to the socket unseen: of large records, a reader waits for that.
 
 Who was busy: cores used by the server / by its busiest thread / by the client / by the client's busiest
 thread. A busiest thread near 1.00 on the client's side means that the client set the pace.
