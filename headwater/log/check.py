@@ -5,15 +5,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from headwater.errors import DirectoryInvalid, InvalidBatch
 from headwater.log.batch import BatchHeader
+from headwater.log.catalog import CHECKPOINT, Catalog, read_catalog, read_checkpoint
+from headwater.log.identity import CATALOG
 from headwater.log.index import ABORTED_SIZE, OffsetIndex, TimeIndex, unpack_aborted
 from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, open_batch, read_control, spans
+from headwater.log.recovery import Checkpoint
 from headwater.log.scan import LARGEST_OFFSET, Bounds, Damage, Found, is_torn, scan
 from headwater.log.segment import INDEX_INTERVAL
 
@@ -43,14 +44,19 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
     }
     if not partitions and not (path / "meta.properties").exists():
         raise DirectoryInvalid("check", str(path), "it holds no partitions")
-    catalog = _read_json(path / "catalog.json")
-    checkpoint = _read_json(path / "checkpoint.json")
-    for name, content in (("catalog.json", catalog), ("checkpoint.json", checkpoint)):
-        if isinstance(content, str):
-            yield Finding(path / name, 0, "damage", content)
+    catalog: Catalog | None = None
+    checkpoint: dict[str, Checkpoint] = {}
+    try:
+        checkpoint = read_checkpoint(path)
+    except DirectoryInvalid as error:
+        yield Finding(path / CHECKPOINT, 0, "damage", error.cause)
+    try:
+        catalog = read_catalog(path)
+    except DirectoryInvalid as error:
+        yield Finding(path / CATALOG, 0, "damage", error.cause)
     compacted: set[str] | None = None
-    if isinstance(catalog, dict):
-        known, compacted = _partitions_of(catalog, checkpoint if isinstance(checkpoint, dict) else {})
+    if catalog is not None:
+        known, compacted = _partitions_of(catalog, checkpoint)
         for name in sorted(known - set(partitions)):
             yield Finding(path / name, -1, "missing", "the catalog has this partition, its directory is gone")
         for name in sorted(set(partitions) - known):
@@ -66,26 +72,17 @@ def _is_partition(path: Path) -> bool:
     return bool(name) and number.isdigit()
 
 
-def _read_json(path: Path) -> dict[str, Any] | str | None:
-    """The object in the file; what is wrong with it; None when it is not there."""
-    try:
-        value = orjson.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except orjson.JSONDecodeError as error:
-        return str(error)
-    return value if isinstance(value, dict) else "not an object"
-
-
-def _partitions_of(catalog: dict[str, Any], checkpoint: dict[str, Any]) -> tuple[set[str], set[str]]:
+def _partitions_of(catalog: Catalog, checkpoint: dict[str, Checkpoint]) -> tuple[set[str], set[str]]:
     """The partitions of the catalog, and those of them that may have been compacted."""
     known, compacted = set(), set()
-    for topic, entry in catalog.get("topics", {}).items():
-        for number in range(entry["partitions"]):
+    for topic, listed in catalog.topics.items():
+        for number in range(listed.partitions):
             name = f"{topic}-{number}"
             known.add(name)
-            start, cleaned = (*checkpoint.get(name, ()), 0, 0)[:2]
-            if cleaned > start or "compact" in entry["config"].get("cleanup.policy", ""):
+            told = checkpoint.get(name, Checkpoint())
+            if told.cleaned_offset > told.start_offset or "compact" in listed.overrides.get(
+                "cleanup.policy", ""
+            ):
                 compacted.add(name)
     return known, compacted
 
@@ -108,7 +105,7 @@ class _Partition:
         for path, base_offset, end_offset in zip(logs, bases, (*bases[1:], LARGEST_OFFSET), strict=False):
             if base_offset > expected and not self.may_have_gaps:
                 message = f"offsets {expected} to {base_offset - 1} are missing before it"
-                yield Finding(path, 0, "offsets", message, WARNING)
+                yield Finding(path, 0, "offsets", message)
             segment = _Segment(self, path, base_offset, end_offset)
             yield from segment.check()
             expected = segment.next_offset

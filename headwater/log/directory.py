@@ -4,8 +4,9 @@
 ``DIR/catalog.json``          topics with their ids, partition counts and settings; no other exists
 ``DIR/checkpoint.json``       per partition: log start, compacted part, and where a clean shutdown left it
 
-What makes it one of ours is in headwater.log.identity. Both JSON files are replaced whole, so that a crash
-leaves the old or the new one. A change of topics is in the catalog on disk before anybody sees it.
+What makes it one of ours is in headwater.log.identity. Both JSON files (read in headwater.log.catalog) are
+replaced whole, so that a crash leaves the old or the new one. A change of topics is in the catalog on disk
+before anybody sees it.
 """
 
 import logging
@@ -16,7 +17,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -30,9 +30,16 @@ from headwater.errors import (
     TopicExists,
     UnknownTopic,
 )
+from headwater.log.catalog import (
+    CATALOG_VERSION,
+    CHECKPOINT,
+    Catalog,
+    read_catalog,
+    read_checkpoint,
+)
 from headwater.log.config import TopicConfig, check_overrides
 from headwater.log.files import OpenFiles, replace_file, sync_directories, sync_directory
-from headwater.log.identity import claim, take_lock
+from headwater.log.identity import CATALOG, claim, take_lock
 from headwater.log.partition import CHECKPOINT_BYTES, PartitionLog
 from headwater.log.recovery import Checkpoint, open_partition
 from headwater.log.segment import storage_error
@@ -41,9 +48,9 @@ from headwater.log.topic import LARGEST_PARTITION_COUNT, Topic, check_topic_name
 
 logger = logging.getLogger("headwater.log")
 
-CATALOG_VERSION = 1
 READ_AGAIN = 256 << 20  # about so much of all partitions together has to be read again after a crash,
 READ_AGAIN_EACH = 256 << 10  # or so much of each, if that is more
+LONGEST_FILE_NAME = 255  # bytes, on nearly every file system
 _PARTITION_NAME = re.compile(r".+-\d+")
 _PARTITION_FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 
@@ -79,28 +86,15 @@ class DataDirectory:
     # -- opening and closing ----------------------------------------------------------------------
 
     def _load(self) -> None:
-        catalog = self._read_json("catalog.json", "Restore the file from a copy.")
-        if catalog.get("version", CATALOG_VERSION) != CATALOG_VERSION:
-            raise DirectoryInvalid(
-                "open",
-                str(self.path),
-                f"its catalog is of version {catalog['version']}, not {CATALOG_VERSION}",
-            )
-        if not catalog:
+        catalog = read_catalog(self.path)
+        if catalog is None:
             self._refuse_lost_catalog()
-        advice = (
-            "Restore the file from a copy, or delete it: records deleted before their time may come back."
-        )
-        try:
-            for name, values in self._read_json("checkpoint.json", advice).items():
-                self._checkpoints[name] = Checkpoint(*values)
-        except TypeError:
-            path = self.path / "checkpoint.json"
-            raise DirectoryInvalid("open", str(path), "it is not a checkpoint of ours", advice) from None
-        self._deleting = dict(catalog.get("deleting", {}))
-        for name, entry in catalog.get("topics", {}).items():
-            topic = Topic(name, uuid.UUID(entry["id"]), entry["config"], self._config(entry["config"]))
-            topic.partitions = self._open_all(topic, entry["partitions"])
+            catalog = Catalog()
+        self._checkpoints = read_checkpoint(self.path)
+        self._deleting = dict(catalog.deleting)
+        for name, listed in catalog.topics.items():
+            topic = Topic(name, listed.topic_id, listed.overrides, self._config(listed.overrides))
+            topic.partitions = self._open_all(topic, listed.partitions)
             self.topics[name] = self._by_id[topic.topic_id] = topic
         self._spread_snapshots()
         sync_recovered(self.path, self.partitions())
@@ -111,20 +105,6 @@ class DataDirectory:
         except (DiskFull, OSError) as error:  # the marks say how the log was: no harm once it is different
             logger.warning("%s", error)
         self._report_strays()
-
-    def _read_json(self, name: str, advice: str) -> dict[str, Any]:
-        try:
-            content = (self.path / name).read_bytes()
-        except FileNotFoundError:
-            return {}
-        try:
-            value = orjson.loads(content)
-            if isinstance(value, dict):
-                return value
-            reason = "not an object"
-        except orjson.JSONDecodeError as error:
-            reason = str(error)
-        raise DirectoryInvalid("open", str(self.path / name), f"it is damaged: {reason}", advice)
 
     def _refuse_lost_catalog(self) -> None:
         for path in sorted(self.path.iterdir()):
@@ -279,7 +259,7 @@ class DataDirectory:
         if _is_empty_partition(path):
             shutil.rmtree(path)
         else:
-            target = Path(f"{path}.{uuid.uuid4().hex}-stray")
+            target = _marked(path, f"{uuid.uuid4().hex}-stray")
             os.rename(path, target)
             logger.warning("%s belonged to no topic of the catalog and is now %s", path, target.name)
 
@@ -313,7 +293,7 @@ class DataDirectory:
             log.delete()
             self._checkpoints.pop(log.name, None)
         for log in topic.partitions:
-            target = self.path / f"{log.name}.{topic_id}-delete"
+            target = _marked(log.directory, f"{topic_id}-delete")
             try:
                 os.rename(log.directory, target)
                 renamed.append(target)
@@ -362,7 +342,7 @@ class DataDirectory:
             if topic_id in known or f"{topic_id}-delete" in left
         }
         catalog = {"version": CATALOG_VERSION, "topics": entries, "deleting": self._deleting}
-        replace_file(self.path / "catalog.json", orjson.dumps(catalog, option=orjson.OPT_INDENT_2))
+        replace_file(self.path / CATALOG, orjson.dumps(catalog, option=orjson.OPT_INDENT_2))
 
     def checkpoint(self, clean: bool = False) -> None:
         """Write down what the files of the partitions do not say."""
@@ -381,10 +361,18 @@ class DataDirectory:
             for name, each in checkpoints.items()
         }
         try:
-            replace_file(self.path / "checkpoint.json", orjson.dumps(content))
+            replace_file(self.path / CHECKPOINT, orjson.dumps(content))
         except OSError as error:
-            raise storage_error("write", str(self.path / "checkpoint.json"), error) from error
+            raise storage_error("write", str(self.path / CHECKPOINT), error) from error
         self._checkpoints = checkpoints
+
+
+def _marked(path: Path, mark: str) -> Path:
+    """Where a partition's directory is put that is none any more. The topic's name is cut where a file could
+    not be named so; its partition and the mark stay."""
+    topic, _, number = path.name.rpartition("-")
+    ending = f"-{number}.{mark}"
+    return path.with_name(topic[: LONGEST_FILE_NAME - len(ending)] + ending)
 
 
 def _has_records(path: Path) -> bool:

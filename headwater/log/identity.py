@@ -41,11 +41,12 @@ def claim(path: Path) -> tuple[str, int]:
         raise DirectoryInvalid("open", str(path), (error.strerror or str(error)).lower()) from error
     meta = path / META
     if meta.exists():
-        lines = (line.partition("=") for line in meta.read_text().splitlines() if "=" in line)
+        text = meta.read_text(errors="replace")
+        lines = (line.partition("=") for line in text.splitlines() if "=" in line)
         properties = {key.strip(): value.strip() for key, _, value in lines}
         node_id = properties.get("node.id", "1")
         if "cluster.id" in properties:
-            if not node_id.isdigit():
+            if not (node_id.isascii() and node_id.isdigit()):
                 raise DirectoryInvalid("open", str(meta), f"node.id {node_id!r} is not a number")
             return properties["cluster.id"], int(node_id)
     cluster_id = kafka_uuid(uuid.uuid4())

@@ -78,7 +78,7 @@ def remove_departed(log: PartitionLog) -> None:
     """Delete the files of segments that have left the log, or archive them. Runs in any thread, when
     ``log.prepare_removal`` has said that they may go.
 
-    Raises StorageFailed, at the end, for those that could not be archived; they are tried again.
+    Raises StorageFailed for the first that could not be archived; it and those behind it are tried again.
     """
     if log.before_removal is not None:
         # Without room for the snapshot they go nevertheless: that makes room.
@@ -99,6 +99,7 @@ def remove_departed(log: PartitionLog) -> None:
             log.departed.remove(segment)
         except OSError as error:
             failure = error
+            break  # the oldest go first, so that a crash leaves no gap
     if failure is not None and not log.deleted:
         reason = (failure.strerror or str(failure)).lower()
         step = "Make room there; it is tried again."
@@ -147,4 +148,6 @@ def _move(source: Path, target: Path) -> None:
             copy.unlink(missing_ok=True)
             raise
         os.replace(copy, target)
+        sync_directory(target.parent)  # it has to be found there before it is gone here
+        sync_directory(target.parent.parent)
         source.unlink()

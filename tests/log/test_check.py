@@ -158,7 +158,7 @@ def test_a_missing_segment(folder: Path) -> None:
     for suffix in (".log", ".index", ".timeindex"):
         victim.with_suffix(suffix).unlink()
     (told,) = found(data)
-    assert (told.path, told.kind) == (following, "offsets")
+    assert (told.path, told.kind, told.severity) == (following, "offsets", ERROR)
     message = f"offsets {int(victim.stem)} to {int(following.stem) - 1} are missing before it"
     assert told.message == message
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import resource
 import shutil
 import subprocess
@@ -97,6 +98,33 @@ def test_a_spoilt_file_is_named_and_the_lock_released(folder: Path, name: str, c
             DataDirectory(folder)
     (folder / name).write_bytes(good)
     DataDirectory(folder).close()
+
+
+@pytest.mark.parametrize("name", ["catalog.json", "checkpoint.json", "meta.properties"])
+def test_whatever_becomes_of_a_small_file_is_told_in_the_words_of_the_catalogue(
+    folder: Path, name: str
+) -> None:
+    """A byte that was changed makes it unreadable, or says something else; never is it taken for a fault of ours."""
+    data = folder / "data"
+    directory = DataDirectory(data)
+    log = directory.create_topic("t", 2, {"retention.ms": "1000"}).partitions[0]
+    fill(log, 15)
+    log.move_start(10)
+    directory.close()
+    good = (data / name).read_bytes()
+    dice = random.Random(7)
+    copy = folder / "copy"
+    for _ in range(150):
+        shutil.copytree(data, copy)
+        position = dice.randrange(len(good))
+        changed = dice.choice((dice.choice(b'0e."-[{'), good[position] ^ 1 << dice.randrange(8)))
+        (copy / name).write_bytes(good[:position] + bytes([changed]) + good[position + 1 :])
+        list(check_directory(copy))
+        try:
+            DataDirectory(copy).close()
+        except DirectoryInvalid as error:
+            assert str(copy) in str(error)
+        shutil.rmtree(copy)
 
 
 def test_without_a_catalog_records_are_not_thrown_away(folder: Path) -> None:
@@ -371,6 +399,27 @@ def test_a_deleted_topic_is_gone_and_a_new_one_of_its_name_is_empty(folder: Path
         assert len(contents(directory.topics["t"].partitions[0])) == 2
     directory.close()
     assert faults(folder) == []
+
+
+def test_the_longest_name_can_be_deleted_and_made_again(folder: Path) -> None:
+    """What is set aside is named after it, and no file's name has more than 255 bytes."""
+    directory = DataDirectory(folder)
+    name = "t" * 249
+    for _ in range(2):
+        for log in directory.create_topic(name, 12).partitions:
+            fill(log, 1)
+        paths = directory.delete_topic(name)
+        assert len(paths) == 12
+    stray = folder / f"{name}-0"
+    stray.mkdir()
+    (stray / "notes").write_text("important")
+    assert contents(directory.create_topic(name, 1).partitions[0]) == []
+    (aside,) = folder.glob("*-stray")
+    assert (aside / "notes").exists()
+    killed(directory)
+    directory = DataDirectory(folder)
+    assert not list(folder.glob("*-delete"))
+    directory.close()
 
 
 def test_deletions_are_not_remembered_for_ever(folder: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import OffsetOutOfRange, StorageFailed
+from headwater.log import retention
 from headwater.log.batch import read_header
 from headwater.log.check import check_directory
 from headwater.log.partition import PartitionLog
@@ -327,6 +328,23 @@ def test_what_cannot_be_archived_stays_and_is_tried_again(folder: Path) -> None:
     remove_departed(log)
     assert names(log.directory) == [f"{10:020d}.log"]
     assert contents(open_log(blocked / "t-0")) == everything
+
+
+def test_what_cannot_be_archived_keeps_what_follows_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it the other way round, a crash would leave a log with a hole."""
+    log = segments_of(folder, retention_ms=10_000, headwater_archive_dir=folder / "archive")
+    move = retention._move
+    oldest = names(log.directory)[0]
+
+    def refuse_the_oldest(source: Path, target: Path) -> None:
+        if source.name == oldest:
+            raise OSError(5, "Input/output error")
+        move(source, target)
+
+    monkeypatch.setattr(retention, "_move", refuse_the_oldest)
+    with pytest.raises(StorageFailed):
+        retain(log, NOW + 10**9)
+    assert len(names(log.directory)) == 6
 
 
 def test_after_a_restart_segments_before_the_start_are_archived(folder: Path) -> None:
