@@ -215,8 +215,14 @@ class PartitionLog(ReadableLog):
         """A snapshot that is not synced itself: it helps after a kill, and after the power failed perhaps."""
         try:
             self.active.write_indexes()
+            # Recovery makes the others again where they are wrong, but takes no entry for no transaction.
+            aborted = [each.aborted for each in (*self._unsynced_indexes, self.active) if len(each.aborted)]
+            work.index_files += [self.files.get(each.path) for each in aborted]
         except OSError:
+            work.index_files.clear()
             return
+        if aborted:
+            work.directory = self.directory
         work.snapshot = self.producers.snapshot()
         work.snapshot_path = self.snapshot_path(self.next_offset)
         work.is_light = True

@@ -16,6 +16,7 @@ from headwater.errors import (
     StorageFailed,
     UnknownTopic,
 )
+from headwater.log import sync
 from headwater.log.batch import read_header, seal
 from headwater.log.partition import PartitionLog
 from headwater.log.records import build_batch, control_batch
@@ -269,6 +270,28 @@ def test_light_snapshots_do_not_take_the_place_of_synced_ones(folder: Path) -> N
     log = reopen(log, clean=False)
     assert log.recovery_offset == 3
     assert add(log, records("x"), (1, 0, 59)).duplicate
+
+
+def test_a_light_snapshot_waits_for_the_aborted_transactions_before_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery starts from it, and what is in no transaction index was not aborted: so that has to be there if
+    the power fails and the snapshot is."""
+    synced: list[str] = []
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        assert not log.snapshots() or synced[-1].endswith(".log")
+
+    log = open_log(folder / "t-0")
+    log.snapshot_interval = 1
+    monkeypatch.setattr(sync, "sync_data", note)
+    monkeypatch.setattr(sync, "sync_directory", lambda path: synced.append(str(path)))
+    add(log, records("x"), (1, 0, 0), transactional=True)
+    end_transaction(log, (1, 0), commit=False)
+    log.sync()
+    assert log.recovery_offset == 2 and log.synced_snapshot < 0
+    assert log.active.aborted.path in synced and str(log.directory) in synced
 
 
 def test_snapshots_found_after_a_kill_stay_until_one_is_synced(folder: Path) -> None:
