@@ -7,6 +7,7 @@ the same thing, such as ``log.retention.ms``) and then from the defaults here.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import isnan
 from typing import Any
 
 from headwater.errors import InvalidConfig
@@ -59,6 +60,8 @@ class Setting:
                 if text.lower() not in ("true", "false"):
                     raise ValueError(text)
                 return text.lower() == "true"
+            case Kind.INT | Kind.LONG | Kind.DOUBLE if "_" in text:  # which Python takes, and Kafka does not
+                raise ValueError(text)
             case Kind.INT | Kind.LONG:
                 value = int(text)
                 largest = INT_MAX if self.kind is Kind.INT else LONG_MAX
@@ -66,7 +69,10 @@ class Setting:
                     raise ValueError(text)
                 return value
             case Kind.DOUBLE:
-                return float(text)
+                number = float(text)
+                if isnan(number):  # which no range leaves out
+                    raise ValueError(text)
+                return number
             case Kind.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
             case Kind.STRING:

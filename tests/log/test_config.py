@@ -25,9 +25,9 @@ def test_every_default_is_within_its_own_range(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
-        ("retention.ms", ["", "x", "1.5", "-2", str(LONG_MAX + 1)]),
+        ("retention.ms", ["", "x", "1.5", "-2", "1_000", str(LONG_MAX + 1)]),
         ("segment.bytes", ["0", "-1", str(INT_MAX + 1)]),
-        ("min.cleanable.dirty.ratio", ["-0.1", "1.1", "half"]),
+        ("min.cleanable.dirty.ratio", ["-0.1", "1.1", "half", "nan", "0.0_1"]),
         ("cleanup.policy", ["keep", "compact,keep"]),
         ("message.timestamp.type", ["createtime", "LogAppend"]),
         ("compression.type", ["brotli", ""]),
