@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from headwater.cli.moments import LARGEST_MILLISECONDS
+
 Header = tuple[str, bytes | None]
 
 FIELDS = {"key", "value", "headers", "partition", "timestamp", "key_encoding", "value_encoding"}
@@ -147,11 +149,14 @@ def _timestamp(fields: dict[str, Any]) -> int | None:
         from datetime import datetime
 
         try:
-            return round(datetime.fromisoformat(value).timestamp() * 1000)
+            fields = {"timestamp": round(datetime.fromisoformat(value).timestamp() * 1000)}
         except (ValueError, OverflowError) as error:
             raise InvalidLine("timestamp is neither milliseconds nor an ISO 8601 time") from error
     # librdkafka takes 0 for "now", so that the epoch itself cannot be sent.
-    return _number(fields, "timestamp", smallest=1)
+    milliseconds = _number(fields, "timestamp", smallest=1)
+    if milliseconds > LARGEST_MILLISECONDS:
+        raise InvalidLine("timestamp is too large")
+    return milliseconds
 
 
 def unescape(text: str) -> bytes:

@@ -24,7 +24,7 @@ from headwater.cli import (
     topics,
     views,
 )
-from headwater.cli.output import complain
+from headwater.cli.output import complain, drop_output, finish_output, hold_standard_streams
 from headwater.errors import HeadwaterError
 
 USAGE, INTERRUPTED = 2, 130
@@ -78,8 +78,11 @@ serve.register(app)
 
 def run() -> NoReturn:
     """The entry point: every failure is one line on standard error and a non-zero exit."""
+    hold_standard_streams()
+    code: object
     try:
         code = app(standalone_mode=False)
+        finish_output()
     except HeadwaterError as error:
         complain(str(error))
         code = 1
@@ -93,6 +96,7 @@ def run() -> NoReturn:
             raise
         complain(f"internal error: {type(error).__name__}: {error}. Set HEADWATER_DEBUG=1 to see where.")
         code = 1
+    drop_output()
     sys.exit(code if isinstance(code, int) else 0)
 
 

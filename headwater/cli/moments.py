@@ -18,6 +18,7 @@ _PAUSE = re.compile(r"(\s|,|and\b)*")
 
 # A number below this, as milliseconds, lies in 1973 or before: it was meant as seconds.
 _SMALLEST_MILLISECONDS = 10**11
+LARGEST_MILLISECONDS = 2**63 - 1
 _ACCEPTED = "Give an ISO 8601 time, epoch milliseconds, or an age such as '10 minutes ago' or 1h."
 
 
@@ -36,13 +37,14 @@ def parse_moment(text: str, flag: str, now: datetime | None = None) -> int:
         milliseconds = int(text)
         if 0 < milliseconds < _SMALLEST_MILLISECONDS:
             raise BadInput("read", f"{flag} {text}", "milliseconds are wanted, and these look like seconds")
+        if milliseconds > LARGEST_MILLISECONDS:
+            raise BadInput("read", f"{flag} {text}", "no record can be so late", _ACCEPTED)
         return milliseconds
     if text.lower() == "now":
         return _milliseconds(now)
-    if (age := parse_age(text)) is not None:
-        return _milliseconds(now - age)
     try:
-        return _milliseconds(datetime.fromisoformat(text))
+        age = parse_age(text)
+        return _milliseconds(datetime.fromisoformat(text) if age is None else now - age)
     except (ValueError, OverflowError) as error:
         raise BadInput("read", f"{flag} {text}", "it is not a time", _ACCEPTED) from error
 
@@ -72,7 +74,8 @@ def parse_age(text: str) -> timedelta | None:
 
 
 def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+    # The first negative ones stand for the ends of a partition.
+    return max(round(moment.timestamp() * 1000), 0)
 
 
 def iso(milliseconds: int) -> str:

@@ -4,15 +4,65 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-STDOUT = 1
+import typer
+
+from headwater.errors import BadInput
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+READER_GONE = 141  # the exit code of a program that SIGPIPE has ended
+
+
+def hold_standard_streams() -> None:
+    """Put nothing in the place of standard streams that were closed: else the next files to be opened get their
+    numbers, and what is printed, by whatever library, is written into the log."""
+    for number in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin = sys.stdin or open(STDIN, closefd=False)
+    sys.stdout = sys.stdout or open(STDOUT, "w", closefd=False)
+    sys.stderr = sys.stderr or open(STDERR, "w", closefd=False)
+
+
+def finish_output() -> None:
+    """Bring everything that was said to where it goes, as long as it can be reported that it does not."""
+    with _reported(), suppress(BrokenPipeError):
+        sys.stdout.flush()
+
+
+def drop_output() -> None:
+    """Let go of what standard output did not take: Python would try again as it ends, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Say it when standard output takes nothing, because its disk is full for one. A reader that has seen
+    enough is no fault."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput("write to", "standard output", reason, "Send it somewhere else.") from error
 
 
 def say(text: str) -> None:
     """A line on standard output that says what was done."""
-    sys.stdout.write(text + "\n")
+    try:
+        with _reported():
+            sys.stdout.write(text + "\n")
+    except BrokenPipeError:
+        raise typer.Exit(READER_GONE) from None
 
 
 def note(text: str) -> None:
@@ -29,7 +79,7 @@ def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on a line of its own."""
     import orjson
 
-    sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    say(orjson.dumps(value).decode())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, kind: str | None = None) -> None:
@@ -42,7 +92,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, kind: 
     if not sys.stdout.isatty():
         for row in rows:
             fields = ([kind] if kind else []) + [_cell(value) for value in row]
-            sys.stdout.write("\t".join(fields) + "\n")
+            say("\t".join(fields))
         return
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -88,7 +138,8 @@ def write_out(data: bytes, give_up: Callable[[], bool]) -> bool:
     view = memoryview(data)
     while view:
         if poller.poll(100):
-            view = view[os.write(STDOUT, view[:piece]) :]
+            with _reported():
+                view = view[os.write(STDOUT, view[:piece]) :]
         elif give_up():
             return False
     return True

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headwater.client.writer import Writer
     from headwater.errors import HeadwaterError
 
+LONGEST_TIMEOUT = 1_000_000  # seconds; librdkafka counts milliseconds up to 2^31
+
 
 def register(app: typer.Typer) -> None:
     app.command("produce", short_help="Write lines to a topic, a record each.")(produce)
@@ -100,7 +102,6 @@ def produce(
       headwater consume orders --from-beginning --exit --json | headwater produce copy --json
     """
     from headwater.cli.lines import json_lines, plain_lines, unescape
-    from headwater.client.settings import parse_pairs
     from headwater.errors import BadInput
 
     if json and (key is not None or key_separator is not None or tombstones):
@@ -109,10 +110,9 @@ def produce(
         raise BadInput("write to", topic, "--key and --key-separator exclude each other")
     if key_separator == "":
         raise BadInput("write to", topic, "--key-separator is empty")
-    headers = [
-        (name, value.encode("utf-8", "surrogateescape"))
-        for name, value in parse_pairs(header or (), "--header").items()
-    ]
+    if not timeout <= LONGEST_TIMEOUT:
+        raise BadInput("write to", topic, f"--timeout {timeout} is not a number of seconds")
+    headers = [_header(text) for text in header or ()]
     if json:
         parse = json_lines(headers=headers, partition=partition)
     else:
@@ -149,6 +149,16 @@ def produce(
     if not quiet:
         note(session.summary())
     session.conclude()
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    """A header as it stands: the same name may come again, and spaces are part of it."""
+    from headwater.errors import BadInput
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise BadInput("read", f"--header {text}", "it is not of the form key=value")
+    return name, value.encode("utf-8", "surrogateescape")
 
 
 def _open(path: Path, mode: Literal["rb", "wb"]) -> IO[bytes]:

@@ -28,6 +28,10 @@ NOW_MS = 1_767_355_200_000
         ("1.5 hours", NOW_MS - 5_400_000),
         ("2 weeks, 1 day and 3 hours ago", NOW_MS - (15 * 24 + 3) * 3_600_000),
         ("250 ms", NOW_MS - 250),
+        (str(2**63 - 1), 2**63 - 1),
+        ("1969-12-31T23:59:59.999Z", 0),
+        ("1900-01-01T00:00:00Z", 0),
+        ("4000 weeks ago", 0),
     ],
 )
 def test_moments(text: str, milliseconds: int) -> None:
@@ -41,7 +45,20 @@ def test_a_time_without_a_zone_is_local_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "1 parsec ago", "10", "2026-13-01", "1h of", "-1h", "ago", "9" * 30 + "w"]
+    "text",
+    [
+        "",
+        "soon",
+        "1 parsec ago",
+        "10",
+        "2026-13-01",
+        "1h of",
+        "-1h",
+        "ago",
+        "9" * 30 + "w",
+        "999999 weeks",
+        str(2**63),
+    ],
 )
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="cannot read --to-time"):
