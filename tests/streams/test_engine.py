@@ -268,22 +268,30 @@ def test_a_view_that_is_changed_lets_the_others_of_its_query_go_on_in_a_new_one(
         )
 
 
-def test_files_hold_every_row_once(bench: Bench, tmp_path: Path) -> None:
-    app = hw.App("bench")
-    app.stream("events", SCHEMA)
+def test_files_hold_every_row_once_for_each_version(bench: Bench, tmp_path: Path) -> None:
+    def app_of(version: int) -> hw.App:
+        app = hw.App("bench")
+        app.stream("events", SCHEMA)
 
-    @app.files(str(tmp_path / "warehouse"), partition_by="k")
-    def archive(events: DataFrame) -> DataFrame:
-        return events
+        @app.files(str(tmp_path / "warehouse"), partition_by="k", version=version)
+        def archive(events: DataFrame) -> DataFrame:
+            return events.withColumn("version", F.lit(version))
 
-    for part in range(2):
-        with bench.running(app) as engine:
+        return app
+
+    # The second version counts its batches from nothing again, among the directories of the first.
+    for part, version in enumerate((1, 1, 2)):
+        with bench.running(app_of(version)) as engine:
             bench.send("events", events(100, first=100 * part))
             settle(engine)
     found = duckdb.sql(
-        f"select id, k from read_parquet('{tmp_path}/warehouse/**/*.parquet', hive_partitioning=true)"
-    )
-    assert sorted(row[0] for row in found.fetchall()) == list(range(200))
+        "select version, id, k from "
+        f"read_parquet('{tmp_path}/warehouse/*/*/*.parquet', hive_partitioning=true)"
+    ).fetchall()
+    assert sorted(row[:2] for row in found) == [
+        *((1, number) for number in range(200)),
+        *((2, number) for number in range(300)),
+    ]
 
 
 def test_a_topic_of_the_application_is_read_further_down(bench: Bench) -> None:

@@ -235,7 +235,7 @@ class Engine:
             name, spread = f"{self.app.name}.{query}", not self.settings.is_local
             sink = TopicSink(self.connection, name, output.topic, output.key, checkpoint, spread=spread)
         else:
-            sink = FileSink(output.path, output.partition_by)
+            sink = FileSink(output.path, output.partition_by, checkpoint)
         return Member(pipeline, member.build, sink, Meter(status))
 
     def _view_changed(self) -> None:

@@ -3,26 +3,39 @@
 The layout is ``<path>/batch=<number>/...``, and below it the columns of ``partition_by`` as Spark, DuckDB and
 pandas read them. A batch that comes again finds its directory and writes nothing. Files begun by a batch that
 was killed lie in ``<path>/_unfinished``, which readers pass over, and are removed by the next attempt.
+
+A checkpoint that is made anew (of another version, or because the old one was lost) counts its batches from nothing
+again. Its directories are numbered from behind those that it finds; ``<path>/_begun/<checkpoint>`` says where.
 """
 
+import functools
+import re
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, NullType, StructType
+
+from headwater.streams.engine.checkpoint import Checkpoint
+
+BATCH = "batch"
 
 
 class FileSink:
     """Writes the batches of one query to one directory, each once."""
 
-    def __init__(self, path: str, partition_by: tuple[str, ...]) -> None:
-        self._path, self._partition_by = path.rstrip("/"), partition_by
+    def __init__(self, path: str, partition_by: tuple[str, ...], checkpoint: Checkpoint) -> None:
+        self._path, self._partition_by, self._checkpoint = path.rstrip("/"), partition_by, checkpoint
+        self._first: int | None = None
         self.rows = 0
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        spark = frame.sparkSession
-        jvm: Any = spark._jvm
-        done = jvm.org.apache.hadoop.fs.Path(f"{self._path}/batch={number}")
-        part = jvm.org.apache.hadoop.fs.Path(f"{self._path}/_unfinished/batch={number}")
-        files = done.getFileSystem(spark._jsc.hadoopConfiguration())
+        jvm: Any = frame.sparkSession._jvm
+        at = functools.partial(jvm.org.apache.hadoop.fs.Path)
+        files = at(self._path).getFileSystem(frame.sparkSession._jsc.hadoopConfiguration())
+        if self._first is None:
+            self._first = _first(files, at, self._path, self._checkpoint.identity(), number)
+        name = f"{BATCH}={self._first + number}"
+        done, part = at(f"{self._path}/{name}"), at(f"{self._path}/_unfinished/{name}")
         if files.exists(done):
             return
         frame.persist()
@@ -37,3 +50,55 @@ class FileSink:
         if not files.rename(part, done):
             raise OSError(f"cannot rename {part.toString()} to {done.toString()}")
         self.rows += rows
+
+
+def _first(files: Any, at: Any, path: str, checkpoint: str, number: int) -> int:
+    """The number of the directory of a checkpoint's batch 0, chosen when its first batch comes."""
+    note = at(f"{path}/_begun/{checkpoint}")
+    if files.exists(note):
+        stream = files.open(note)
+        try:
+            return int(bytes(stream.readAllBytes()))
+        finally:
+            stream.close()
+    if number > 0:  # begun before notes were made
+        return 0
+    found = files.listStatus(at(path)) if files.exists(at(path)) else []
+    names = [re.fullmatch(rf"{BATCH}=(\d+)", each.getPath().getName()) for each in found]
+    first = max((int(match[1]) + 1 for match in names if match), default=0)
+    begun = at(f"{path}/_begun/_{checkpoint}")
+    stream = files.create(begun, True)
+    try:
+        stream.write(str(first).encode())
+    finally:
+        stream.close()
+    if not files.rename(begun, note):  # at once and whole: nothing is written before it is there
+        raise OSError(f"cannot rename {begun.toString()} to {note.toString()}")
+    return first
+
+
+def unwritable(schema: StructType) -> str | None:
+    """Why rows of this schema cannot be written, if they cannot.
+
+    >>> unwritable(StructType.fromDDL("batch int"))
+    "its column 'batch' would be hidden by the number of the batch, which is in the name of each directory"
+    """
+    for field in schema:
+        if field.name.lower() == BATCH:
+            return (
+                f"its column {field.name!r} would be hidden by the number of the batch, which is in the name of each "
+                "directory"
+            )
+        if _is_unknown_to_parquet(field.dataType):
+            return f"Parquet has no type for its column {field.name!r} ({field.dataType.simpleString()})"
+    return None
+
+
+def _is_unknown_to_parquet(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return not kind.fields or any(_is_unknown_to_parquet(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _is_unknown_to_parquet(kind.elementType)
+    if isinstance(kind, MapType):
+        return _is_unknown_to_parquet(kind.keyType) or _is_unknown_to_parquet(kind.valueType)
+    return isinstance(kind, NullType | CalendarIntervalType)
