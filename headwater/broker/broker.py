@@ -31,6 +31,9 @@ logger = logging.getLogger("headwater.broker")
 
 T = TypeVar("T")
 
+SPARE_FILES = 64  # descriptors for what is open for a moment only, and for the listening socket
+TURNED_AWAY_SECONDS = 10.0  # between two lines of the log about refused connections
+
 
 class Broker:
     """Everything a handler can reach."""
@@ -50,7 +53,11 @@ class Broker:
         self.readers = ThreadPoolExecutor(4, "headwater-read")
         self._catalog_thread = ThreadPoolExecutor(1, "headwater-catalog")
         self._waiting_fetches: dict[PartitionLog, set[Fetch]] = {}
-        open_files = max(64, raise_open_file_limit() // 2)
+        limit = raise_open_file_limit()
+        open_files = max(64, limit // 2)
+        self.most_connections = max(16, limit - open_files - SPARE_FILES)
+        self._turned_away = 0
+        self._next_word_of_it = 0.0
         self.directory = DataDirectory(
             settings.data, settings.topic_defaults(), open_files, when_durable=self._on_durable
         )
@@ -104,6 +111,19 @@ class Broker:
         for request in list(self.requests):
             request.cancel()
         await asyncio.gather(*self.requests, return_exceptions=True)
+
+    def turn_away(self, host: str) -> None:
+        """Note a connection that is refused: were all descriptors those of connections, there would be none
+        left for the files of the log."""
+        self._turned_away += 1
+        if self.loop.time() >= self._next_word_of_it:
+            self._next_word_of_it = self.loop.time() + TURNED_AWAY_SECONDS
+            logger.warning(
+                "refused %d connections, the last from %s: %d are open, as many as the limit of open files allows"
+                " (ulimit -n)",
+                self._turned_away, host, len(self.connections),
+            )  # fmt: skip
+            self._turned_away = 0
 
     # -- topics -----------------------------------------------------------------------------------
 

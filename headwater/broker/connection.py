@@ -90,6 +90,11 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_LIMIT)
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else "/unknown"
+        if len(self.broker.connections) >= self.broker.most_connections:
+            self.broker.turn_away(self.host)
+            self._closing = True
+            transport.abort()
+            return
         self.broker.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

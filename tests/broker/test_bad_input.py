@@ -9,8 +9,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
@@ -180,6 +180,31 @@ def test_a_client_that_does_not_read_is_not_read_from(server: Headwater) -> None
         assert_serves(server)
         assert process.memory_info().rss - before < 100 * MEGABYTE
     run.close()
+
+
+class FewFiles(Headwater):
+    """A broker that may open few files, connections among them."""
+
+    def command(self) -> Sequence[str]:
+        return ["bash", "-c", 'ulimit -n 200; exec "$@"', "bash", *super().command()]
+
+
+def test_connections_leave_files_to_the_log() -> None:
+    """However many there are: those that came before are served, and so are others when there is room."""
+    with FewFiles() as server, ExitStack() as held:
+        run = Run(server.port)
+        run.topic()
+        for _ in range(250):
+            held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        while "ulimit -n" not in server.output():
+            time.sleep(0.02)
+        for number in range(5):
+            run.produce("some", 9, run.topic(f"new-{number}"), batch("x"))
+        run.close()
+        held.close()
+        time.sleep(0.2)
+        assert_serves(server)
+        assert server.output().count("refused") == 1
 
 
 # -- requests that ask for too much ------------------------------------------------------------------------
