@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from headwater.connect.cdc.mysql.schema import Column, Table
+from headwater.connect.cdc.mysql.schema import Column, Table, parse_labels, parse_type
 
 Change = Callable[[Table], Table]
 
@@ -16,6 +16,8 @@ class Extra(NamedTuple):
     unique: bool = False
     row_end: bool = False
     versioned: bool = False
+    filled: bool = False  # rows that were there before show a value in it when it is added
+    computed: bool = False
     place: str | None = None  # after which column; "" is first, None last
 
 
@@ -164,3 +166,40 @@ def convert(charset: str) -> Callable[[Table], Table]:
         return replace(table, columns=columns)
 
     return change
+
+
+_WHOLE_NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
+_TEXTS = {"varchar", "tinytext", "text", "mediumtext", "longtext"}
+
+
+def changes_rows(before: Table, after: Table) -> bool:
+    """Whether rows that nobody touched look otherwise after a change of columns that are there before and after.
+
+    A column that went while another one came may have been renamed.
+
+    >>> made = Table("shop", "t", (Column("id", "int"), Column("v", "varchar(10)")), ("id",))
+    >>> wider = replace(made, columns=(Column("id", "bigint"), Column("v", "text")))
+    >>> renamed = replace(made, columns=(Column("id", "int"), Column("w", "varchar(10)")))
+    >>> changes_rows(made, wider), changes_rows(made, renamed)
+    (False, True)
+    """
+    old = {column.name: column for column in before.visible}
+    new = {column.name: column for column in after.visible}
+    if old.keys() - new.keys() and new.keys() - old.keys():
+        return True
+    return any(not _keeps_values(old[name], new[name]) for name in old.keys() & new.keys())
+
+
+def _keeps_values(before: Column, after: Column) -> bool:
+    """Whether values are the same JSON in both; as they are, or because the server refuses to lose any."""
+    one, other = parse_type(before.type), parse_type(after.type)
+    if before.nullable and not after.nullable:
+        return False  # without strict mode, NULL becomes a value
+    if {one.base, other.base} <= _WHOLE_NUMBERS or {one.base, other.base} <= _TEXTS:
+        return True
+    if one.base != other.base:
+        return False
+    if one.base in ("enum", "set"):
+        labels = parse_labels(one.arguments)
+        return parse_labels(other.arguments)[: len(labels)] == labels
+    return one.base == "year" or [n for n in one.numbers if n] == [n for n in other.numbers if n]

@@ -44,10 +44,14 @@ class Created(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """Columns or keys of a table changed; `change` makes the new table of the old one, or None when unclear."""
+    """Columns or keys of a table changed; `change` makes the new table of the old one, or None when unclear.
+
+    `touches_rows` when rows came, went or have other values by it: of that the log has nothing.
+    """
 
     name: Name
     change: Callable[[Table], Table | None]
+    touches_rows: bool = False
 
 
 class Renamed(NamedTuple):
@@ -93,6 +97,8 @@ def effects(statement: str, defaults: Defaults) -> list[Effect]:
 
 class _Statements(DefinitionReader):
     """Reads one statement."""
+
+    touches_rows = False
 
     def statement(self) -> list[Effect]:
         if self.accept("SET", "STATEMENT"):  # MariaDB: SET STATEMENT a=1 FOR ALTER TABLE ...
@@ -173,6 +179,7 @@ class _Statements(DefinitionReader):
         changes: list[Callable[[Table], Table]] = []
         found: list[Effect] = []
         renamed: Name | None = None
+        touches_rows = False
         while self.peek().kind != "end":
             part = self.sub(self.rest_of_part())
             self.accept(",") or self.accept(";")
@@ -187,12 +194,28 @@ class _Statements(DefinitionReader):
                 part.accept("TO") or part.accept("AS") or part.accept("=")
                 renamed = part.table_name()
                 continue
+            found += part._swapped()
             changes += part._alteration()
-        if changes:
-            found.append(Altered(name, lambda table: apply_all(changes, table)))
+            touches_rows = touches_rows or part.touches_rows
+        if changes or touches_rows:
+            found.insert(0, Altered(name, lambda table: apply_all(changes, table), touches_rows))
         if renamed is not None:
             found.append(Renamed(name, renamed))
         return found
+
+    def _swapped(self) -> list[Effect]:
+        """What a part of ALTER TABLE does to another table, whose rows it takes or gives."""
+        words = [token.word for token in self._tokens]
+        if words[:1] == ["TRUNCATE"] or words[:2] == ["DROP", "PARTITION"]:
+            self.touches_rows = True
+        elif words[:1] in (["EXCHANGE"], ["CONVERT"]) and "PARTITION" in words and "TABLE" in words:
+            self.touches_rows = True
+            self._at = words.index("TABLE") + 1
+            other = self.table_name()
+            if words[:2] == ["CONVERT", "TABLE"]:
+                return [Dropped(other)]
+            return [Altered(other, lambda table: table, True)]
+        return []
 
     def _alteration(self) -> list[Callable[[Table], Table]]:
         """One part of ALTER TABLE as changes of a table; none for what matters to nobody here."""
@@ -208,9 +231,13 @@ class _Statements(DefinitionReader):
             self.accept("COLUMN")
             self.accept("IF", "NOT", "EXISTS")
             if self.peek().text == "(" and self.peek().kind == "sign":
-                body = self.sub(self.brackets()).columns(Table("", "", (), ()), charset)
+                inside = self.sub(self.brackets())
+                self.touches_rows = True  # to tell which of them have a default is not worth the while
+                body = inside.columns(Table("", "", (), ()), charset)
                 return [add_column(column, Extra()) for column in body.columns]
-            return [add_column(*self.column(charset))]
+            column, extra = self.column(charset)
+            self.touches_rows = extra.filled
+            return [add_column(column, extra)]
         if self.accept("DROP"):
             if self.accept("SYSTEM", "VERSIONING"):
                 return [without_versioning]
@@ -227,12 +254,17 @@ class _Statements(DefinitionReader):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             column, extra = self.column(charset)
+            self.touches_rows = extra.computed
             return [change_column(column.name, column, extra)]
         if self.accept("CHANGE"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             old = self.identifier()
-            return [change_column(old, *self.column(charset))]
+            column, extra = self.column(charset)
+            self.touches_rows = extra.computed
+            return [change_column(old, column, extra)]
+        if self.peek().word == "CONVERT" and self.peek(1).word != "TO":
+            return []
         if self.accept("CONVERT", "TO"):
             self.accept("CHARACTER", "SET") or self.accept("CHARSET")
             return [convert(self.take().text.strip("'\"").lower())]
@@ -248,7 +280,7 @@ class _Statements(DefinitionReader):
         """CREATE and DROP INDEX: whether it was or becomes the key the server knows best."""
         while self.peek().kind != "end" and not self.accept("ON"):
             self.take()
-        return [Altered(self.table_name(), unclear)]
+        return [Altered(self.table_name(), lambda table: apply_all([unclear], table))]
 
     def _rename(self) -> list[Effect]:
         found: list[Effect] = []

@@ -154,7 +154,7 @@ class DefinitionReader:
 
     def _column_type(self, name: str, part: Self, charset: str) -> tuple[Column, "Extra"]:
         type_text, own_charset, textual, serial = part._type(self._defaults.is_mariadb)
-        extra = Extra(primary=False, unique=serial)
+        extra = Extra(primary=False, unique=serial, filled=serial)
         nullable = not serial
         while part.peek().kind != "end":
             if part.accept("UNSIGNED"):
@@ -184,7 +184,17 @@ class DefinitionReader:
                 extra = extra._replace(row_end=True)
             elif part.accept("WITH", "SYSTEM", "VERSIONING"):
                 extra = extra._replace(versioned=True)
-            elif part.accept("DEFAULT") or part.accept("COMMENT"):
+            elif part.accept("DEFAULT"):
+                extra = extra._replace(filled=extra.filled or part.peek().word != "NULL")
+                if part.peek().text == "(" and part.peek().kind == "sign":
+                    part.brackets()
+                else:
+                    part.take()
+            elif part.accept("AUTO_INCREMENT"):
+                extra = extra._replace(filled=True)
+            elif part.accept("AS"):
+                extra = extra._replace(filled=True, computed=True)
+            elif part.accept("COMMENT"):
                 if part.peek().text == "(" and part.peek().kind == "sign":
                     part.brackets()
                 else:
@@ -207,7 +217,9 @@ class DefinitionReader:
                 own_charset = own_charset if base in ("enum", "set") else None
         else:
             own_charset = None
-        return Column(name, type_text, own_charset, False, nullable), extra
+        return Column(name, type_text, own_charset, False, nullable), extra._replace(
+            filled=extra.filled or not nullable or type_text.startswith("timestamp")
+        )
 
     def _type(self, is_mariadb: bool) -> tuple[str, str | None, bool, bool]:
         """Type as information_schema has it, a character set it implies, whether it is a text, whether SERIAL."""

@@ -13,6 +13,7 @@ import orjson
 
 from headwater.connect.cdc.mysql import ddl
 from headwater.connect.cdc.mysql import tablemap as log
+from headwater.connect.cdc.mysql.alterations import changes_rows
 from headwater.connect.cdc.mysql.schema import Column, Filter, Table
 from headwater.connect.cdc.mysql.tablemap import TableMap, WrittenColumn
 from headwater.connect.cdc.mysql.types import fits
@@ -118,7 +119,8 @@ class History:
             return []
         self.keep(table)
         rekeyed = known is not None and known.key != table.key
-        return [Consequence(effect.name, emptied=known if rekeyed else None, reload=rekeyed)]
+        reload = rekeyed or effect.touches_rows or (known is not None and changes_rows(known, table))
+        return [Consequence(effect.name, emptied=known if rekeyed else None, reload=reload)]
 
     def _renamed(self, effect: ddl.Renamed) -> list[Consequence]:
         found = []

@@ -1,0 +1,96 @@
+"""DDL that gives rows other values, takes them or brings them: of that a real MariaDB's log has nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.connect.mysql.harness import Capture, fresh_database
+from tests.support.mariadb import MariaDB
+
+
+@pytest.fixture
+def captures() -> Iterator[list[Capture]]:
+    opened: list[Capture] = []
+    yield opened
+    for each in opened:
+        each.close()
+
+
+def start(
+    captures: list[Capture], server: MariaDB, *statements: str, **options: object
+) -> tuple[str, Capture]:
+    database = fresh_database(server, *statements)
+    captures.append(Capture(server, database, **options))
+    captures[-1].until_caught_up(server)
+    return database, captures[-1]
+
+
+def values(capture: Capture, table: str = "t") -> list[dict[str, object]]:
+    return sorted(capture.rows(table).values(), key=lambda row: int(row["id"]))
+
+
+def test_columns_that_show_a_value_in_rows_from_before(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(
+        captures,
+        mariadb,
+        "create table t (id int primary key, v varchar(10))",
+        "insert into t values (1, '7'), (2, '8')",
+    )
+
+    def after(statement: str) -> list[dict[str, object]]:
+        mariadb.run(statement, database=database)
+        capture.until_caught_up(mariadb)
+        return values(capture)
+
+    assert after("alter table t add column w int default 5") == [
+        {"id": 1, "v": "7", "w": 5}, {"id": 2, "v": "8", "w": 5},
+    ]  # fmt: skip
+    assert after("alter table t drop column w, change v x varchar(10)") == [
+        {"id": 1, "x": "7"}, {"id": 2, "x": "8"},
+    ]  # fmt: skip
+    assert after("alter table t modify x decimal(4,1)") == [{"id": 1, "x": "Rg=="}, {"id": 2, "x": "UA=="}]
+    assert after("alter table t add column y int as (id * 2) stored") == [
+        {"id": 1, "x": "Rg==", "y": 2}, {"id": 2, "x": "UA==", "y": 4},
+    ]  # fmt: skip
+    assert after("alter table t add column z int, modify y bigint as (id * 3) stored") == [
+        {"id": 1, "x": "Rg==", "y": 3, "z": None}, {"id": 2, "x": "UA==", "y": 6, "z": None},
+    ]  # fmt: skip
+    events = len(capture.events("t"))
+    after("alter table t add column free varchar(20), modify id bigint, add index (x), comment 'quick'")
+    after("alter table t modify free text, add column more json default null")
+    assert len(capture.events("t")) == events  # of these no row looks otherwise
+
+
+def test_partitions_come_and_go(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(
+        captures,
+        mariadb,
+        "create table t (id int primary key, v int) partition by range (id) (partition low values less than (10), "
+        "partition middle values less than (20), partition high values less than maxvalue)",
+        "insert into t values (1, 1), (11, 11), (21, 21)",
+        "create table other (id int primary key, v int)",
+        "insert into other values (25, 25)",
+    )
+
+    def after(statement: str) -> tuple[list[object], list[object]]:
+        mariadb.run(statement, database=database)
+        capture.until_caught_up(mariadb)
+        return [row["id"] for row in values(capture)], [row["id"] for row in values(capture, "other")]
+
+    assert after("alter table t truncate partition low") == ([11, 21], [25])
+    assert after("alter table t drop partition middle") == ([21], [25])
+    assert after("alter table t exchange partition high with table other") == ([25], [21])
+    assert after("alter table t convert partition high to table third") == ([], [21])
+    assert [row["id"] for row in values(capture, "third")] == [25]
+
+
+def test_indexes_come_and_go(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(captures, mariadb, "create table t (id int primary key, v int)")
+    mariadb.run(
+        "create index quick on t (v)",
+        "drop index quick on t",
+        "insert into t values (1, 1)",
+        database=database,
+    )
+    capture.until_caught_up(mariadb)
+    assert values(capture) == [{"id": 1, "v": 1}]
