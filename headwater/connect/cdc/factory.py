@@ -39,7 +39,7 @@ class Capture:
 
     def feeds(self, topic: str) -> bool:
         """Whether it may write to a topic: whether it is called like one of its tables."""
-        if topic in (self.options.topic("schema"), self.options.topic("transaction")):
+        if topic in self.options.own_topics:
             return True
         if self.options.tables is None:
             return topic.startswith(f"{self.name}.")
@@ -118,4 +118,5 @@ def _names(options: CdcOptions, table: str) -> set[str]:
     names = {options.topic(table)}
     if dot and (schema == "public" or options.database == "mysql"):
         names.add(options.topic(bare))
-    return names
+    homes = {"postgres": "public", "mysql": options.path_name, "sqlite": "main"}
+    return names | {options.table_topic(homes[options.database], table)}

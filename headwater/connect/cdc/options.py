@@ -98,6 +98,27 @@ class CdcOptions:
         """The topic of a table: its name behind the logical one, with what Kafka does not allow replaced."""
         return UNFIT.sub("_", ".".join((self.logical_name, *parts)))
 
+    @property
+    def own_topics(self) -> dict[str, str]:
+        """Topics that are no table's, with what they are for."""
+        own = {"schema": "definitions of tables"}
+        if self.transactions:
+            own["transaction"] = "transactions"
+        if self.heartbeat is not None:
+            own["heartbeat"] = "heartbeats"
+        if self.database == "postgres":
+            own["message"] = "logical messages"
+        return {self.topic(name): purpose for name, purpose in own.items()}
+
+    def table_topic(self, home: str, *parts: str) -> str:
+        """The topic of a table; with `home`, what it lies in, where its name alone is that of a topic of ours.
+
+        >>> CdcOptions("sqlite:///shop.db").table_topic("main", "schema")
+        'shop.main.schema'
+        """
+        topic = self.topic(*parts)
+        return self.topic(home, *parts) if topic in self.own_topics else topic
+
     def setting(self, key: str, default: Any = None) -> Any:
         """One of the settings that this kind of database alone knows."""
         return self.settings.get(key, default)

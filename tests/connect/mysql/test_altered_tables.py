@@ -94,3 +94,24 @@ def test_indexes_come_and_go(mariadb: MariaDB, captures: list[Capture]) -> None:
     )
     capture.until_caught_up(mariadb)
     assert values(capture) == [{"id": 1, "v": 1}]
+
+
+def test_tables_that_would_share_a_topic(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(
+        captures, mariadb, "create table `über` (id int primary key)", "insert into `über` values (1)"
+    )
+    mariadb.run(
+        "create table `äber` (id int primary key)",
+        "insert into `äber` values (2)",
+        "insert into `über` values (3)",
+        "create table `schema` (id int primary key)",
+        "insert into `schema` values (4)",
+        database=database,
+    )
+    for _ in range(2):
+        capture.until_caught_up(mariadb)
+        assert [row["id"] for row in values(capture, "_ber")] == [1, 3]
+        assert [row["id"] for row in values(capture, f"{database}.schema")] == [4]
+        assert any(f"{database}.äber is left out" in note for note in capture.source.status().notes)
+        capture.kill()
+        mariadb.run("delete from `äber`", "delete from `über` where id = 9", database=database)

@@ -396,3 +396,20 @@ def test_the_doctor(path: Path, writer: sqlite3.Connection, unique: Callable[[st
     assert [each.what for each in examine(CdcOptions("sqlite:///nowhere.db")) if each.stands_in_the_way] == [
         "file"
     ]
+
+
+def test_tables_that_would_share_a_topic(path: Path, writer: sqlite3.Connection) -> None:
+    writer.execute('CREATE TABLE "über" (id INTEGER PRIMARY KEY)')
+    writer.execute('CREATE TABLE "schema" (id INTEGER PRIMARY KEY)')
+    follower = capture(path)
+    follower.catch_up()
+    writer.execute('CREATE TABLE "äber" (id INTEGER PRIMARY KEY)')
+    follower.catch_up()
+    for statement in ('"äber" VALUES (1)', '"über" VALUES (2)', '"schema" VALUES (3)'):
+        writer.execute(f"INSERT INTO {statement}")
+    follower.catch_up()
+    assert [after for _, _, after in follower.log.events("shop._ber")] == [{"id": 2}]
+    assert [after for _, _, after in follower.log.events("shop.main.schema")] == [{"id": 3}]
+    assert follower.source is not None
+    assert any("äber is left out" in note for note in follower.source.status().notes)
+    follower.stop()

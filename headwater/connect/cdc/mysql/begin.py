@@ -60,6 +60,12 @@ def place_to_begin(database: Database, chosen: Filter) -> tuple[LogState, dict[t
 
 
 def _check_named(chosen: Filter, tables: dict[tuple[str, str], Table]) -> None:
+    for name in sorted(chosen.named):
+        taken = chosen.taken_by(*name)
+        if taken is not None:
+            cause = f"the topic of {'.'.join(name)} would be that of {'.'.join(taken)}"
+            step = "Capture one of them under another name, with an hw.cdc of its own: name=..."
+            raise CaptureImpossible("capture", chosen.database, cause, step)
     missing = sorted(".".join(name) for name in chosen.named - set(tables))
     if missing:
         cause = f"there is no table {', '.join(missing)}"

@@ -39,6 +39,13 @@ def stamp(nanoseconds: int) -> bytes:
     )
 
 
+def topic_of(options: CdcOptions, database: str, table: str) -> str:
+    """`<name>.<table>`, with the database between for tables of another one than the URL names."""
+    if database == options.path_name:
+        return options.table_topic(database, table)
+    return options.topic(database, table)
+
+
 class Naming(NamedTuple):
     """How topics and sources are called."""
 
@@ -46,10 +53,7 @@ class Naming(NamedTuple):
     connector: str  # mariadb or mysql
 
     def topic(self, table: Table) -> str:
-        """`<name>.<table>`, with the database between for tables of another one than the URL names."""
-        if table.database == self.options.path_name:
-            return self.options.topic(table.name)
-        return self.options.topic(table.database, table.name)
+        return topic_of(self.options, table.database, table.name)
 
     def source(self, table: Table, snapshot: bytes) -> bytes:
         """A template for the `source` up to the gtid: times and server are yet to be filled in."""

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from headwater.connect.cdc.livekeys import TopicKeys
 from headwater.connect.cdc.mysql.begin import check_position, check_server, place_to_begin
 from headwater.connect.cdc.mysql.catalog import charsets_of_collations, database_charset, read_tables
-from headwater.connect.cdc.mysql.changes import Naming
+from headwater.connect.cdc.mysql.changes import Naming, topic_of
 from headwater.connect.cdc.mysql.connection import SILENT_SECONDS, Database, dump_failed
 from headwater.connect.cdc.mysql.definitions import Defaults
 from headwater.connect.cdc.mysql.history import History
@@ -29,7 +30,7 @@ class Run:
 
     def __init__(self, options: CdcOptions, keys: TopicKeys | None, position: Position | None) -> None:
         self.options, self._keys, self._position = options, keys, position
-        self._chosen = Filter(options.path_name, options.tables)
+        self._chosen = Filter(options.path_name, options.tables, partial(topic_of, options))
         self._asking: Database | None = None  # for questions
         self._dumping: Database | None = None
         self._packets: Packets | None = None
@@ -86,11 +87,14 @@ class Run:
                 for name in sorted(tables):
                     self.jobs.add(name)
             return
+        known = History.decoded(position["tables"])
+        for name in known:  # they have their topics, whatever comes
+            self._chosen.captures(*name)
         state = LogState.from_json(position, asking.is_mariadb)
         check_position(asking, state, self.options)
         group = position.get("group")
         resume = (group["gtid"], group["rows"]) if group else None
-        self._make(asking, state, History.decoded(position["tables"]), resume)
+        self._make(asking, state, known, resume)
         self.jobs.load(position)
         self.jobs.acknowledged = position
         self._take_new_tables(asking)
@@ -283,7 +287,7 @@ class Run:
         behind = max(0.0, time.time() - stream.when) if stream.when and self._lag_bytes else 0.0
         gtid = str(state.gtids) if state.uses_gtids else ""
         text = f"{gtid} {state.file}:{state.place}".strip()
-        notes = (*self._notes, *stream.history.notes)
+        notes = (*self._notes, *stream.history.notes, *self._chosen.notes)
         return SourceStatus(text, self._lag_bytes, behind, jobs.progress(), notes)
 
     def _measure(self) -> None:

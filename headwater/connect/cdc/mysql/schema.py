@@ -1,7 +1,7 @@
 """What is known of tables: columns, keys, character sets. Pure; catalog.py reads it from a server."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -164,8 +164,15 @@ class Filter:
     True
     """
 
-    def __init__(self, database: str, tables: Iterable[str] | None) -> None:
-        self.database = database
+    def __init__(
+        self,
+        database: str,
+        tables: Iterable[str] | None,
+        topic: Callable[[str, str], str] = lambda database, table: f"{database}.{table}",
+    ) -> None:
+        self.database, self._topic = database, topic
+        self._first: dict[str, tuple[str, str]] = {}
+        self.notes: tuple[str, ...] = ()
         self._tables: set[tuple[str, str]] | None = None
         if tables is not None:
             pairs = (name.split(".", 1) if "." in name else (database, name) for name in tables)
@@ -182,5 +189,16 @@ class Filter:
 
     def captures(self, database: str, table: str) -> bool:
         if self._tables is not None:
-            return (database, table) in self._tables
-        return database == self.database and database not in _SYSTEM
+            wanted = (database, table) in self._tables
+        else:
+            wanted = database == self.database and database not in _SYSTEM
+        return wanted and self.taken_by(database, table) is None
+
+    def taken_by(self, database: str, table: str) -> tuple[str, str] | None:
+        """The table whose topic would be that of this one, which is left out then."""
+        first = self._first.setdefault(self._topic(database, table), (database, table))
+        if first == (database, table):
+            return None
+        note = f"{database}.{table} is left out: its topic would be that of {'.'.join(first)}"
+        self.notes = self.notes if note in self.notes else (*self.notes, note)
+        return first

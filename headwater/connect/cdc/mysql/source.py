@@ -52,8 +52,7 @@ class MySQLSource(Source):
         return run.status() if run is not None else self._status
 
     def topic_needs(self, topic: str) -> TopicNeeds:
-        own = {self.options.topic("schema"), self.options.topic("transaction")}
-        if topic in own or topic.startswith("outbox.event."):
+        if topic in self.options.own_topics or topic.startswith("outbox.event."):
             return KEPT
         run = self._run
         return KEPT if run is not None and run.has_no_key(topic) else TopicNeeds()

@@ -66,7 +66,7 @@ def read_columns(options: CdcOptions, topic: str) -> Sequence[Column] | None:
     database = Database(file_of(options.url), read_only=True)
     try:
         with database.reading() as connection:
-            named = {options.topic(name): name for name in reversed(table_names(connection))}
+            named = {options.table_topic("main", name): name for name in reversed(table_names(connection))}
             if topic not in named:
                 return None
             table = describe(connection, named[topic])

@@ -32,7 +32,7 @@ class TableEvents:
 
     def __init__(self, options: CdcOptions, table: Table) -> None:
         self.table = table
-        self.topic = options.topic(table.name)
+        self.topic = options.table_topic("main", table.name)
         self.width = len(table.columns)
         self.is_outbox = table.name == options.outbox
         if self.is_outbox:

@@ -57,10 +57,9 @@ class SQLiteSource(Source):
         return run.status() if run is not None else self._status
 
     def topic_needs(self, topic: str) -> TopicNeeds:
-        own = {self.options.topic("schema"), self.options.topic("heartbeat")}
         run = self._run
         without_key = self._without_key | (run.without_key if run is not None else set())
-        if topic in own or topic in without_key or topic.startswith(PREFIX):
+        if topic in self.options.own_topics or topic in without_key or topic.startswith(PREFIX):
             return KEPT
         return TopicNeeds()
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class Turns:
         self.is_beginning = False  # until the tables that were there at first are known
         self.reads_first_tables = True
         self._events: dict[int, TableEvents | None] = {}  # by shape; None for a table that is not ours
+        self._left_out: set[str] = set()  # tables that have no topic of their own
         self._has_first = False  # whether a first row of a first snapshot was written
         self._at_once = CHANGES_AT_ONCE if database.is_wal() else CHANGES_AT_ONCE_LOCKING
 
@@ -59,7 +60,12 @@ class Turns:
         before = self.database.version()
         found = self.database.synchronise()
         wanted = self.captured()
-        self.shapes = {name: shape for name, shape in found.items() if wanted is None or name in wanted}
+        self._left_out = self._without_topic([name for name in found if wanted is None or name in wanted])
+        self.shapes = {
+            name: shape
+            for name, shape in found.items()
+            if (wanted is None or name in wanted) and name not in self._left_out
+        }
         self.version = self.database.version()
         stable = {
             name: shape.table.has_stable_rowid or shape.table.rowid is None for name, shape in found.items()
@@ -67,6 +73,17 @@ class Turns:
         self.state.follow_version(before, self.version, stable)
         if missing := sorted(set(wanted or ()) - set(found)):
             self._note(f"there is no table {', '.join(missing)}")
+
+    def _without_topic(self, names: Sequence[str]) -> set[str]:
+        """Of tables that would share a topic the one is captured that was there first."""
+        first: dict[str, str] = {}
+        left_out = set()
+        for name in sorted(names, key=lambda each: (each not in self.state.known, each)):
+            taken = first.setdefault(self.options.table_topic("main", name), name)
+            if taken != name:
+                left_out.add(name)
+                self._note(f"{name} is left out: its topic would be that of {taken}")
+        return left_out
 
     def events(self, shape: Shape) -> TableEvents:
         """How the events of a table look."""
@@ -81,7 +98,7 @@ class Turns:
         """The same by a shape's number, when its first change comes."""
         shape = self.database.shape(number)
         wanted = self.captured()
-        if wanted is not None and shape.table.name not in wanted:
+        if (wanted is not None and shape.table.name not in wanted) or shape.table.name in self._left_out:
             self._events[number] = None
             return None
         if self.state.known.get(shape.table.name, 0) < number:
