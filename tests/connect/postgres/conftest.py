@@ -50,7 +50,7 @@ def follow(url: str, tmp_path: Path) -> Iterator[Callable[..., Following]]:
 
     def make(**options: Any) -> Following:
         options.setdefault("name", "shop")
-        made.append(Following(url, tmp_path / "data", **options))
+        made.append(Following(options.pop("url", url), tmp_path / "data", **options))
         return made[-1]
 
     yield make

@@ -205,9 +205,13 @@ def test_partitions_are_one_table(db: Db, follow: Follow, impatient: None) -> No
     following = follow(chunk_rows=50)
     following.catch_up()
     db.execute("UPDATE m SET at = '2025-12-01' WHERE id = 1")
-    db.execute("CREATE TABLE m3 PARTITION OF m FOR VALUES FROM ('2026-01-01') TO ('2027-01-01')")
-    db.execute("INSERT INTO m VALUES (1000, '2026-02-02', 'y')")
-    following.catch_up()
+    db.execute(
+        "CREATE TABLE m3 PARTITION OF m FOR VALUES FROM ('2026-01-01') TO ('2027-01-01'); "
+        "INSERT INTO m VALUES (1000, '2026-02-02', 'y')"
+    )
+    following.until(
+        lambda: any(event.value["after"]["id"] == 1000 for event in reads(following.log, "shop.m"))
+    )
     assert {
         event.topic for event in following.log.events() if not event.topic.endswith(("message", "schema"))
     } == {"shop.m"}

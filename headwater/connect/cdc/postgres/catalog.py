@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from headwater.connect.cdc.postgres.types import TypeRow
+from headwater.connect.cdc.postgres.types import TypeRow, is_built_in
 from headwater.errors import CaptureImpossible, ConnectionLost
 
 # Values are text; their text must not depend on what an administrator set for server, database or role.
@@ -25,6 +25,9 @@ SESSION = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": "0",
     "synchronous_commit": "local",
+    # Rows that a policy hides would be missing without a word; so the server refuses instead.
+    "row_security": "off",
+    "default_transaction_read_only": "off",
     "search_path": "pg_catalog",
 }
 _OPTIONS = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
@@ -104,7 +107,7 @@ class TableColumn:
     type_oid: int
     modifier: int
     required: bool
-    generated: str | None  # the expression
+    generated: str | None  # the expression, with the cast to the column's type that the server makes unseen
     default: str | None
     identity: bool
     stored_apart: bool  # may be (TOAST)
@@ -122,11 +125,14 @@ class TableInfo:
     replica_identity: str  # d, n, f, i
     estimate: int | None
     columns: tuple[TableColumn, ...]
-    key: tuple[str, ...]  # of the primary key, else of a unique index whose columns are all required
+    # Of the primary key, else of a unique index whose columns are all required. One that is checked at the end of the
+    # transaction alone is none: the server does not take it as a replica identity, and two rows may have it meanwhile.
+    key: tuple[str, ...]
     has_primary_key: bool
     identity_index: tuple[str, ...]  # REPLICA IDENTITY USING INDEX
-    partitions: tuple[int, ...]
+    partitions: tuple[tuple[int, int], ...]  # each with the number of its file, another one after TRUNCATE
     published: bool = False
+    published_in_part: bool = False  # only some columns, or rows that fit a condition
     ours: bool = True  # the role is the owner, who alone can publish a table, or one of its members
 
     @property
@@ -164,7 +170,11 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p', c.relrepl
                                        JOIN pg_class p ON p.oid = t.relid WHERE t.isleaf)
             ELSE c.reltuples::int8 END,
        (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod, a.attnotnull,
-                        a.attgenerated, pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attstorage, a.atthasmissing)
+                        a.attgenerated,
+                        CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid)
+                             ELSE format('CAST((%%s) AS %%s)', pg_get_expr(d.adbin, d.adrelid),
+                                         format_type(a.atttypid, a.atttypmod)) END,
+                        a.attidentity, a.attstorage, a.atthasmissing)
                         ORDER BY a.attnum)
         FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
@@ -172,10 +182,14 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p', c.relrepl
                         (i.indkey::int2[])[0:i.indnkeyatts - 1]) ORDER BY i.indisprimary DESC, i.indexrelid)
         FROM pg_index i
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
-          AND (i.indimmediate OR i.indisprimary)),
-       (SELECT json_agg(t.relid::oid::int8) FROM pg_partition_tree(c.oid) t WHERE t.isleaf AND c.relkind = 'p'),
+          AND i.indimmediate),
+       (SELECT json_agg(json_build_array(t.relid::oid::int8, p.relfilenode::int8))
+        FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid WHERE t.isleaf AND c.relkind = 'p'),
        EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
                WHERE r.prrelid = c.oid AND p.pubname = %s),
+       EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+               WHERE r.prrelid = c.oid AND p.pubname = %s
+                 AND coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL),
        pg_has_role(c.relowner, 'MEMBER')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
@@ -189,7 +203,7 @@ _NOT_AN_EXTENSIONS = """
 
 def all_tables(connection: psycopg.Connection[Any], publication: str = "") -> list[TableInfo]:
     """Every table that can be captured: permanent, no part of another, nobody's extension."""
-    rows = ask(connection, f"{_TABLES} {_NOT_AN_EXTENSIONS} ORDER BY 2, 3", publication)
+    rows = ask(connection, f"{_TABLES} {_NOT_AN_EXTENSIONS} ORDER BY 2, 3", publication, publication)
     return [_table(row) for row in rows]
 
 
@@ -201,13 +215,26 @@ def named_tables(
     query = (
         f"{_TABLES} AND (n.nspname::text, c.relname::text) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
     )
-    rows = ask(connection, query, publication, schemas, tables)
+    rows = ask(connection, query, publication, publication, schemas, tables)
     found = {(info.schema, info.name): info for info in map(_table, rows)}
     return [found[name] for name in names if name in found]
 
 
 def _table(row: tuple[Any, ...]) -> TableInfo:
-    oid, schema, name, partitioned, identity, estimate, columns, indexes, partitions, published, ours = row
+    (
+        oid,
+        schema,
+        name,
+        partitioned,
+        identity,
+        estimate,
+        columns,
+        indexes,
+        partitions,
+        published,
+        in_part,
+        ours,
+    ) = row
     parsed = tuple(
         TableColumn(
             number, column, type_oid, modifier, required, default if generated else None,
@@ -232,8 +259,44 @@ def _table(row: tuple[Any, ...]) -> TableInfo:
         key = identity_index
     return TableInfo(
         oid, schema, name, partitioned, identity, estimate if estimate is not None and estimate >= 0 else None,
-        parsed, key, has_primary, identity_index, tuple(sorted(partitions or ())), published, ours,
+        parsed, key, has_primary, identity_index, tuple(sorted(map(tuple, partitions or ()))), published, in_part, ours,
     )  # fmt: skip
+
+
+_LABELS = """
+SELECT enumtypid::int8, json_object_agg(oid::int8, enumlabel) FROM pg_enum WHERE enumtypid = ANY(%s::oid[]) GROUP BY 1
+"""
+
+
+def type_contents(
+    connection: psycopg.Connection[Any], tables: Iterable[TableInfo]
+) -> dict[int, dict[str, Any]]:
+    """What the types of columns consist of that were made here: labels or attributes, of each that one leads to."""
+    wanted = {
+        column.type_oid for table in tables for column in table.columns if not is_built_in(column.type_oid)
+    }
+    rows: dict[int, TypeRow] = {}
+    missing = set(wanted)
+    while missing:
+        rows |= {row.oid: row for row in look_up_types(connection, missing)}
+        missing = {oid for row in rows.values() for oid in _led_to(row)} - rows.keys()
+    enums = [oid for oid, row in rows.items() if row.kind == "e"]
+    labels: dict[int, Any] = dict(ask(connection, _LABELS, enums)) if enums else {}
+    own = {oid: labels.get(oid) or [list(field) for field in row.fields] for oid, row in rows.items()}
+
+    def contents(oid: int, found: dict[str, Any]) -> dict[str, Any]:
+        if str(oid) not in found and oid in rows:
+            found[str(oid)] = own[oid]
+            for other in _led_to(rows[oid]):
+                contents(other, found)
+        return found
+
+    return {oid: {number: what for number, what in contents(oid, {}).items() if what} for oid in wanted}
+
+
+def _led_to(row: TypeRow) -> set[int]:
+    others = {row.element, row.base, *(oid for _, oid, _ in row.fields)}
+    return {oid for oid in others if oid and not is_built_in(oid)}
 
 
 def look_up_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> list[TypeRow]:

@@ -101,8 +101,17 @@ class Changes:
     def plans(self) -> Mapping[int, Plan | None]:
         return self._plans
 
-    def forget(self, oid: int) -> None:
-        self._plans.pop(oid, None)
+    def has_other_key(self, oid: int, key: tuple[str, ...]) -> bool:
+        """Whether records are keyed otherwise than they should be from now on."""
+        plan = self._plans.get(oid)
+        return plan is not None and plan.key != key
+
+    def renew(self, oid: int, plan: Plan) -> None:
+        """Takes another plan for what the stream does not tell: generated columns, attributes of types."""
+        known = self._plans.get(oid)
+        if known is not None and known.streams_like(plan):
+            plan.hidden = known.hidden
+            self._plans[oid] = plan
 
     def process(self, messages: Sequence[bytes], at: int, limit: int, out: list[Record]) -> int:
         """Handles messages from a place on; returns where it stopped: at the limit, a truncated table, or the end."""

@@ -14,7 +14,7 @@ from headwater.connect.cdc.postgres.catalog import (
     lost,
     named_tables,
 )
-from headwater.connect.cdc.postgres.tables import split_name
+from headwater.connect.cdc.postgres.tables import split_name, topic_of
 from headwater.connect.cdc.postgres.types import NOT_ARRAYS, TypeRow, Types, is_built_in, precision_and_scale
 from headwater.connect.columns import (
     BIGINT,
@@ -72,7 +72,7 @@ def reading(types: Types, oid: int, modifier: int, dimensions: int = 1) -> Readi
         element = STRING if bits else reading(types, row.element, modifier)
         depth = max(1, dimensions)
         return element._replace(type="array<" * depth + element.type + ">" * depth)
-    if row.kind != "b" or not is_built_in(row):
+    if row.kind != "b" or not is_built_in(row.oid):
         return STRING
     if row.name == "numeric":
         return Reading("string", scale="any") if modifier < 0 else decimal(*precision_and_scale(modifier))
@@ -147,4 +147,4 @@ def read_columns(options: CdcOptions, topic: str) -> Sequence[Column] | None:
 
 
 def _topic(options: CdcOptions, table: TableInfo) -> str:
-    return options.topic(table.name) if table.schema == "public" else options.topic(table.schema, table.name)
+    return topic_of(options, table.schema, table.name)

@@ -4,9 +4,9 @@ A job is JSON, by the table's full name, in the order in which tables are read::
 
     {"kind": "initial", "rows": 20000, "total": 1000000, "after": ["20000"]}
 
-`kind` is ``initial`` for a first read, ``again`` for another, for which `where` may choose rows, and `from` a part of a
-partitioned table. `after` is the key of the last row done. `since` says where the table's topic ended when the job
-began: keys whose last record lies before it when all rows were read are not in the table any more.
+`kind` is ``initial`` for a first read, ``again`` for another, for which `where` may choose rows, and `parts` parts of a
+partitioned table (their quoted names). `after` is the key of the last row done. `since` says where the table's topic
+ended when the job began: keys whose last record lies before it when all rows were read are not in the table any more.
 
 A table without a key cannot be read in pieces: no later read could tell which rows it has seen. It is read in one
 database snapshot, and its changes are kept back (`state` ``waiting``) until they are known to be newer. ``reading`` in

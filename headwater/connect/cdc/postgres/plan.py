@@ -89,6 +89,14 @@ class Plan:
         ms, us, ns = milliseconds_and_more
         return self._source % (ms, last, lsn, us, ns, xid, lsn)
 
+    def streams_like(self, other: "Plan") -> bool:
+        """Whether another plan is of the same table with the same columns in the stream."""
+
+        def described(plan: Plan) -> list[tuple[str, int, int]]:
+            return [(field.name, field.type_oid, field.modifier) for field in plan.streamed]
+
+        return (self.full_name, described(self)) == (other.full_name, described(other))
+
     def fragments(self, values: Values) -> list[bytes]:
         """The values of the stream as JSON; generated columns are null until `with_generated`.
 

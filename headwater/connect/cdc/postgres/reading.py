@@ -11,6 +11,7 @@ from headwater.connect.cdc.postgres.catalog import TableInfo, ask, do, identifie
 from headwater.connect.cdc.postgres.chunk import Held, copied_rows, in_json
 from headwater.connect.cdc.postgres.jobs import Job
 from headwater.connect.cdc.postgres.lsn import Visibility, last_record_end, lsn_number
+from headwater.connect.cdc.postgres.made import rows_of_parts
 from headwater.connect.cdc.postgres.plan import Plan
 from headwater.connect.cdc.postgres.questions import copy_lines, stop_copy
 
@@ -139,7 +140,9 @@ def _select(connection: psycopg.Connection[Any], info: TableInfo, plan: Plan, jo
         # Row comparison and ORDER BY use the same operators and collations: those of the columns.
         conditions.append(f"({key}) > ({last})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT {columns} FROM {job.get('from') or info.read_from}{where}"
+    parts = job.get("parts")
+    source = info.read_from if parts is None else rows_of_parts(parts, columns)
+    return f"SELECT {columns} FROM {source}{where}"
 
 
 def read_bag(

@@ -62,7 +62,21 @@ class TableReads:
         [[number]] = ask(self._session.database, "SELECT pg_current_xact_id()::text")
         self._barrier = int(number)
 
-    def add(self, info: TableInfo, kind: str, where: str | None = None) -> None:
+    def add_parts(self, info: TableInfo, numbers: Sequence[int]) -> None:
+        """Parts have come to a partitioned table: they alone are read, unless all of it is to be read anyway."""
+        if not self._session.tables.is_keyed(info) or info.full_name in self._session.jobs.all:
+            self.add(info, "again")
+            return
+        rows = ask(
+            self._session.database,
+            "SELECT oid::regclass::text FROM pg_class WHERE oid = ANY(%s::oid[])",
+            list(numbers),
+        )
+        self.add(info, "again", parts=[name for [name] in rows])
+
+    def add(
+        self, info: TableInfo, kind: str, where: str | None = None, parts: Sequence[str] | None = None
+    ) -> None:
         name = info.full_name
         keyed = self._session.tables.is_keyed(info)
         if where is not None and not keyed:
@@ -70,10 +84,11 @@ class TableReads:
             return
         topic = self._session.tables.topic(info.schema, info.name)
         since = None
-        if keyed and where is None and self._session.source.keys is not None:
+        if keyed and where is None and parts is None and self._session.source.keys is not None:
             since = self._session.source.keys.ends(topic)
             since = since if any(since.values()) else None
-        self._session.jobs.put(name, begin(kind, keyed, info.estimate, since, where=where))
+        total = info.estimate if parts is None else None
+        self._session.jobs.put(name, begin(kind, keyed, total, since, where=where, parts=parts))
         if self._session.changes.held is not None and self._session.changes.held.plan.full_name == name:
             self._session.changes.drop_held()
         if self._session.changes.track is None:
@@ -160,6 +175,10 @@ class TableReads:
             job = self._session.jobs.all[name]
             held, lines = read_chunk(self._session.reader, view, plan, job, self._session.options.chunk_rows)
         except (psycopg.ProgrammingError, psycopg.DataError) as error:
+            if job.get("parts") is not None and isinstance(error, psycopg.errors.UndefinedTable):
+                self.end(name, done=False)  # the part is gone again
+                self.table_gone = True
+                return
             if job.get("where") is None:
                 raise
             self._session.notes[name] = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.connect.cdc.postgres import session as sessions
 from headwater.connect.cdc.postgres import slot as slots
-from headwater.connect.cdc.postgres.catalog import TableInfo, ask, lost
+from headwater.connect.cdc.postgres.catalog import TableInfo, ask, lost, type_contents
 from headwater.connect.cdc.postgres.changes import Changes
 from headwater.connect.cdc.postgres.filling import Filler
 from headwater.connect.cdc.postgres.jobs import Jobs
@@ -19,7 +19,7 @@ from headwater.connect.cdc.postgres.session import Session
 from headwater.connect.cdc.postgres.toast import ValueCache
 from headwater.connect.cdc.postgres.transactions import TransactionEvents
 from headwater.connect.source import QUIET_SECONDS, Record, Step
-from headwater.errors import ChangesMissed
+from headwater.errors import ChangesMissed, ConnectionLost
 
 if TYPE_CHECKING:
     from headwater.connect.cdc.postgres.source import PostgresSource
@@ -50,13 +50,18 @@ class Run(Filler):
         url = self._session.options.url
         with lost("capture", url):
             yield self._session.step(self._open())
-            while True:
-                yield from self._reads.signals()
-                yield from self._reads.go_on()
-                yield from self._stream()
-                self._acknowledge()
-                self._look()
-                self._report()
+            try:
+                while True:
+                    yield from self._reads.signals()
+                    yield from self._reads.go_on()
+                    yield from self._stream()
+                    self._acknowledge()
+                    self._look()
+                    self._report()
+            except ConnectionLost as error:
+                if slots.lacks_publication(error.cause, self._session.slot):
+                    self._session.source.gap = slots.NO_PUBLICATION
+                raise
 
     def _open(self) -> list[Record]:
         session = self._session
@@ -70,6 +75,9 @@ class Run(Filler):
             self._begin(out, "initial")
         else:
             why = slots.missed(slots.slot_state(session.database, session.slot), session.server, position)
+            if why is None and not slots.has_publication(session.database, session.slot):
+                why = slots.NO_PUBLICATION
+            why = why or session.source.gap
             if why is not None:
                 self._repair(why, out)
             else:
@@ -105,6 +113,7 @@ class Run(Filler):
         """A slot from now on, and all tables to be read."""
         slots.drop_slot(self._session.database, self._session.slot)
         infos = list(self._session.tables.infos.values())
+        types = type_contents(self._session.database, infos)
         slots.ensure_publication(self._session.database, self._session.slot, infos)
         lsn = slots.create_slot(self._session.options.url, self._session.slot)
         self._session.changes.begin_at(lsn, b"null", 0, 0)
@@ -113,8 +122,10 @@ class Run(Filler):
             self._session.tables.changed(
                 info.schema, info.name, fields_of(info), key_of(info), info, lsn, out
             )
+            self._session.tables.remade(info, types)
             if kind == "again" or self._session.options.snapshot == "initial":
                 self._reads.add(info, kind)
+        self._session.tables.save()
 
     def _repair(self, why: str, out: list[Record]) -> None:
         allowed = self._session.options.on_gap == "snapshot" or any(
@@ -126,6 +137,7 @@ class Run(Filler):
             each for each in self._session.source.signals if each.kind != "snapshot"
         ]
         self._session.notes["gap"] = f"changes were missed, all tables are read again: {why}"
+        self._session.source.gap = None
         self._begin(out, "again")
 
     def _go_on(self, position: Mapping[str, Any], out: list[Record]) -> None:
@@ -241,24 +253,35 @@ class Run(Filler):
         if now < self._look_after or self._looked is not None or not self._session.changes.between:
             return
         self._look_after = now + LOOK_SECONDS
+        if not slots.has_publication(self._session.database, self._session.slot):
+            raise ConnectionLost("capture", f"slot {self._session.slot}", slots.NO_PUBLICATION)
         found = self._session.tables.look()
         [[text]] = ask(self._session.database, "SELECT pg_current_wal_flush_lsn()::text")
         self._looked = found, last_record_end(lsn_number(text))
 
     def _take_look(self, found: list[TableInfo], out: list[Record]) -> None:
-        before = self._session.tables.infos
+        tables = self._session.tables
+        before = tables.infos
         usable = [info for info in found if info.can_be_published and (info.ours or info.published)]
         self._session.tables.set(usable)
         self._publish(usable, out)
+        types = type_contents(self._session.database, usable)
         for info in usable:
-            name = info.full_name
-            change = self._session.tables.changed(
+            change = tables.changed(
                 info.schema, info.name, fields_of(info), key_of(info), info, self._session.changes.lsn, out
             )
-            was = before.get(name)
-            moved = was is not None and info.partitioned and was.partitions != info.partitions
-            if (change == "read" or moved) and self._session.options.snapshot == "initial":
+            difference = tables.remade(info, types)
+            if difference == "read":
+                tables.types.forget()
+            if difference == "read" or self._session.changes.has_other_key(info.oid, key_of(info)):
+                self._session.changes.renew(info.oid, tables.plan(info))
+            if self._session.options.snapshot != "initial":
+                continue
+            if change == "read" or difference == "read":
                 self._reads.add(info, "again")
+            elif isinstance(difference, tuple):
+                self._reads.add_parts(info, difference)
+        tables.save()
         for name in before.keys() - self._session.tables.infos.keys():
             self._session.tables.forget(name)
             self._reads.end(name, done=False)

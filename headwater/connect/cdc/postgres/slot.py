@@ -14,6 +14,9 @@ from headwater.connect.cdc.postgres.replication import open_replication, run
 from headwater.errors import CaptureImpossible, ConnectionLost
 
 _LONGEST_NAME = 63
+NO_PUBLICATION = (
+    "the publication was dropped: what the slot has from before it is made again cannot be decoded any more"
+)
 _FREE_WITHIN = 8.0  # seconds for the server to notice that the last user of a slot has gone
 
 
@@ -106,6 +109,19 @@ def missed(state: SlotState | None, server: Server, position: Mapping[str, Any])
     return None
 
 
+def has_publication(connection: psycopg.Connection[Any], name: str) -> bool:
+    return bool(ask(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name))
+
+
+def lacks_publication(cause: str, name: str) -> bool:
+    """Whether this is why a stream has ended: the publication, made again, was not there yet at that place.
+
+    >>> lacks_publication('ERROR:  publication "headwater_shop" does not exist', "headwater_shop")
+    True
+    """
+    return f'"{name}"' in cause and "publication" in cause and "exist" in cause
+
+
 def ensure_publication(
     connection: psycopg.Connection[Any], name: str, tables: Sequence[TableInfo]
 ) -> list[TableInfo]:
@@ -114,7 +130,12 @@ def ensure_publication(
     It is never made anew: the stream is decoded with the catalogue of its time, in which it has to be there.
     """
     url = "the database"
-    rows = ask(connection, "SELECT puballtables, pubviaroot FROM pg_publication WHERE pubname = %s", name)
+    rows = ask(
+        connection,
+        """SELECT puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
+           FROM pg_publication WHERE pubname = %s""",
+        name,
+    )
     try:
         if not rows:
             what = f" FOR TABLE {_names(tables)}" if tables else ""
@@ -123,14 +144,22 @@ def ensure_publication(
                 f"CREATE PUBLICATION {identifier(name)}{what} WITH (publish_via_partition_root = true)",
             )
             return list(tables)
-        for_all, via_root = rows[0]
+        for_all, via_root, all_kinds = rows[0]
         if not via_root:
             do(connection, f"ALTER PUBLICATION {identifier(name)} SET (publish_via_partition_root = true)")
+        if not all_kinds:  # somebody has changed it, and changes were left out
+            kinds = "insert, update, delete, truncate"
+            do(connection, f"ALTER PUBLICATION {identifier(name)} SET (publish = '{kinds}')")
         if for_all:
-            return []
+            return [] if all_kinds else list(tables)
         added = [table for table in tables if not table.published]
-        if added:
-            do(connection, f"ALTER PUBLICATION {identifier(name)} ADD TABLE {_names(added)}")
+        in_part = [table for table in tables if table.published_in_part and table.ours]
+        with connection.transaction():
+            if in_part:
+                do(connection, f"ALTER PUBLICATION {identifier(name)} DROP TABLE {_names(in_part)}")
+            if added or in_part:
+                do(connection, f"ALTER PUBLICATION {identifier(name)} ADD TABLE {_names([*added, *in_part])}")
+        added += in_part
         wanted = {table.oid for table in tables}
         published = ask(
             connection,
@@ -141,9 +170,9 @@ def ensure_publication(
         )
         for oid, schema, table in published:
             if oid not in wanted:
-                quoted = f"{identifier(schema)}.{identifier(table)}"
-                do(connection, f"ALTER PUBLICATION {identifier(name)} DROP TABLE {quoted}")
-        return added
+                quoted = f"{identifier(schema)}.{identifier(table)}"  # children that inherit stay
+                do(connection, f"ALTER PUBLICATION {identifier(name)} DROP TABLE ONLY {quoted}")
+        return added if all_kinds else list(tables)
     except psycopg.errors.InsufficientPrivilege as error:
         raise CaptureImpossible("publish", f"tables of {url}", str(error).strip()) from error
     except psycopg.errors.ObjectNotInPrerequisiteState as error:

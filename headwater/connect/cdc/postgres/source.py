@@ -25,6 +25,7 @@ class PostgresSource(Source):
         self.keys: TopicKeys | None = None
         self.acknowledged: Position | None = None
         self.signals: list[Signal] = []
+        self.gap: str | None = None  # why changes were missed, when a life has found it out that ended of it
         self.without_key: set[str] = set()  # topics of tables without a key
         self._status = SourceStatus()
 
@@ -58,7 +59,6 @@ class PostgresSource(Source):
         self._status = SourceStatus(**what)
 
     def topic_needs(self, topic: str) -> TopicNeeds:
-        own = {f"{self.name}.{what}" for what in ("schema", "transaction", "message", "heartbeat")}
-        if topic in own or topic in self.without_key or topic.startswith(PREFIX):
+        if topic in self.options.own_topics or topic in self.without_key or topic.startswith(PREFIX):
             return TopicNeeds(configs=_KEPT)
         return TopicNeeds()

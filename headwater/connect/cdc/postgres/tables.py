@@ -14,6 +14,15 @@ from headwater.connect.cdc.options import CdcOptions
 from headwater.connect.cdc.outbox import check_columns
 from headwater.connect.cdc.postgres.catalog import TableInfo, address, all_tables, named_tables
 from headwater.connect.cdc.postgres.forms import Form, described, must_read_again, schema_event
+from headwater.connect.cdc.postgres.made import (
+    Difference,
+    TypeContents,
+    difference,
+    joined,
+    make_of,
+    mark_of,
+    split,
+)
 from headwater.connect.cdc.postgres.pgoutput import Relation
 from headwater.connect.cdc.postgres.plan import (
     Field,
@@ -49,8 +58,8 @@ def split_name(name: str) -> tuple[str, str]:
 class Tables:
     """What is captured, as the catalogue has it now and as the topics have it so far.
 
-    `known` (in the position) has a mark of each table's form; what the form was lies in a file that can be lost:
-    a table that has changed and of which nobody knows from what is read again.
+    `known` (in the position) has marks of each table's form and make; what they were lies in a file that can be
+    lost: a table that has changed and of which nobody knows from what is read again.
     """
 
     def __init__(
@@ -68,6 +77,7 @@ class Tables:
         self.known: Mapping[str, str] = known
         self._file = directory / "tables.json"
         self._forms: dict[str, Form] = self._load_forms()
+        self._unsaved = False
         self.infos: dict[str, TableInfo] = {}  # by full name
         self.notes: dict[str, str] = {}
         self._listed = None if options.tables is None else [split_name(name) for name in options.tables]
@@ -82,6 +92,12 @@ class Tables:
         if self._listed is None:
             found = all_tables(self._connection, self._publication)
             reasons = {info.full_name: _left_out(info) for info in found}
+            # Of tables that would share a topic the one is captured that was there first.
+            first: dict[str, TableInfo] = {}
+            for info in sorted(found, key=lambda each: each.full_name not in self.known):
+                if reasons[info.full_name] is None:
+                    taken = first.setdefault(self.topic(info.schema, info.name), info)
+                    reasons[info.full_name] = None if taken is info else _shared(taken)
             usable = [info for info in found if reasons[info.full_name] is None]
             self.notes = {name: f"{name} is left out: {reason}" for name, reason in reasons.items() if reason}
         else:
@@ -99,7 +115,13 @@ class Tables:
                 raise CaptureImpossible(
                     "capture", f"{schema}.{table} of {where}", cause, "Check the name and the schema."
                 )
+        topics: dict[str, TableInfo] = {}
         for info in found:
+            taken = topics.setdefault(self.topic(info.schema, info.name), info)
+            if taken is not info:
+                step = "Capture one of them under another name, with an hw.cdc of its own: name=..."
+                cause = f"its topic would be that of {taken.full_name}"
+                raise CaptureImpossible("capture", f"{info.full_name} of {where}", cause, step)
             if not info.can_be_published:
                 cause = "it has no replica identity, so that its updates and deletes would fail once it is published"
                 step = f"Give it a primary key, or ALTER TABLE {info.quoted} REPLICA IDENTITY FULL."
@@ -116,7 +138,7 @@ class Tables:
         self.infos = {info.full_name: info for info in found}
 
     def topic(self, schema: str, table: str) -> str:
-        return self._options.topic(table) if schema == "public" else self._options.topic(schema, table)
+        return topic_of(self._options, schema, table)
 
     def is_keyed(self, info: TableInfo) -> bool:
         """Whether it is read in chunks. The outbox is not: each of its rows is an event, to be written once."""
@@ -158,7 +180,7 @@ class Tables:
         """Notes the form of a table; writes an event if it is another than before."""
         name = f"{schema}.{table}"
         mark = form(fields, key)
-        before = self.known.get(name)
+        before, make = split(self.known.get(name))
         if before == mark:
             return "none"
         now = described(fields, key)
@@ -178,12 +200,33 @@ class Tables:
                 time.time_ns(),
             )
         )
-        self.known = {**self.known, name: mark}
-        self._forms[name] = {**now, "mark": mark}
+        self.known = {**self.known, name: joined(mark, make)}
+        self._forms[name] = {**self._forms.get(name, {}), **now, "mark": mark}
         self._save_forms()
         if before is None:
             return "new"
         return "read" if must_read_again(was, now, info, self.types) else "form"
+
+    def remade(self, info: TableInfo, types: TypeContents) -> Difference:
+        """Notes what a table is made of; whether it is another one than before though it may look the same."""
+        name = info.full_name
+        form, before = split(self.known[name])
+        now = make_of(info, types)
+        mark = mark_of(now)
+        if before == mark:
+            return "none"
+        was = self._forms.get(name, {})
+        # Positions of earlier versions have no mark.
+        found = difference(was.get("make") if was.get("made") == before else None, now) if before else "none"
+        self.known = {**self.known, name: joined(form or "", mark)}
+        self._forms[name] = {**was, "make": now, "made": mark}
+        self._unsaved = True
+        return found
+
+    def save(self) -> None:
+        """Keeps what `remade` has noted."""
+        if self._unsaved:
+            self._save_forms()
 
     def forget(self, name: str) -> None:
         self.known = {table: mark for table, mark in self.known.items() if table != name}
@@ -196,11 +239,17 @@ class Tables:
             return {}
 
     def _save_forms(self) -> None:
+        self._unsaved = False
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             new = self._file.with_suffix(".new")
             new.write_bytes(orjson.dumps(self._forms))
             new.replace(self._file)
+
+
+def topic_of(options: CdcOptions, schema: str, table: str) -> str:
+    """The topic of a table: `public` is left out of its name."""
+    return options.table_topic(schema, *((table,) if schema == "public" else (schema, table)))
 
 
 def _left_out(info: TableInfo) -> str | None:
@@ -213,7 +262,15 @@ def _left_out(info: TableInfo) -> str | None:
     return None
 
 
+def _shared(taken: TableInfo) -> str:
+    return f"its topic would be that of {taken.full_name} (Capture it under another name, with an hw.cdc of its own)"
+
+
 def _fits(relation: Relation, info: TableInfo) -> bool:
+    # A full identity marks all columns, and says nothing of the key.
+    key = {column.name for column in relation.columns if column.identity}
+    if relation.identity != info.replica_identity or (relation.identity in "di" and key != set(key_of(info))):
+        return False
     return info.oid == relation.oid and [
         (column.name, column.type_oid, column.modifier) for column in relation.columns
     ] == [(column.name, column.type_oid, column.modifier) for column in info.streamed_columns]

@@ -89,17 +89,37 @@ class Types:
         if row.kind == "d":
             return self.converter(row.base, row.modifier if modifier < 0 else modifier)
         if row.kind == "c":
-            fields = [(name, self.converter(oid, own)) for name, oid, own in row.fields]
-            return partial(composite, fields=fields)
+            return self._composite(row)
         if row.element and row.name not in NOT_ARRAYS:
             element = self._element(row.element, modifier)
             return partial(array, element=element, delimiter=self.row(row.element).delimiter.encode())
         if row.kind != "b":
             return string
-        if not is_built_in(row):
+        if not is_built_in(row.oid):
             return hstore if row.name == "hstore" else string
         made = _BY_MODIFIER.get(row.name)
         return made(modifier) if made is not None else _SIMPLE.get(row.name, string)
+
+    def _composite(self, row: TypeRow) -> Converter:
+        """Attributes come and go while the tables that have columns of the type stay as they are."""
+        fields = self._attributes(row)
+
+        def convert(text: bytes) -> bytes:
+            nonlocal fields
+            try:
+                return composite(text, fields)
+            except ValueError:
+                self._rows.pop(row.oid, None)
+                fields = self._attributes(self.row(row.oid))
+            try:
+                return composite(text, fields)
+            except ValueError:
+                return string(text)  # of an earlier time, when it had other attributes than now
+
+        return convert
+
+    def _attributes(self, row: TypeRow) -> list[tuple[str, Converter]]:
+        return [(name, self.converter(oid, modifier)) for name, oid, modifier in row.fields]
 
     def _element(self, oid: int, modifier: int) -> Converter:
         row = self.row(oid)
@@ -253,9 +273,9 @@ def is_as_it_is(converter: Converter) -> bool:
     return converter is _as_it_is
 
 
-def is_built_in(row: TypeRow) -> bool:
+def is_built_in(oid: int) -> bool:
     """Whether a type is PostgreSQL's own, and no extension's or user's."""
-    return row.oid < _FIRST_USER_OID
+    return oid < _FIRST_USER_OID
 
 
 def keeps_text(before: TypeRow, after: TypeRow) -> bool:
