@@ -258,7 +258,15 @@ class Histories:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """When whoever waits is cancelled, the thread goes on with it: then its end is waited for all the same, so
+        that a reader is not closed while it reads."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait((future,))
+            _ = future.cancelled() or future.exception()  # nobody is left whom it concerns
+            raise
 
 
 def _held(wanted: Offsets, ends: dict[int, tuple[int, int]]) -> tuple[Offsets, str | None]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,41 @@ def test_nothing_is_lost_or_repeated_over_cut_connections(
         assert sorted(found) == list(range(total)), "each record once"
         for partition in range(3):
             assert [n for n in found if n % 3 == partition] == list(range(partition, total, 3)), "in order"
+
+
+def test_a_reader_of_the_log_is_not_closed_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, done, order = threading.Event(), threading.Event(), list[str]()
+
+    class Slow:
+        def columns(self, *_: object) -> Iterator[object]:
+            begun.set()
+            done.wait(PATIENCE)
+            order.append("read")
+            yield
+
+        def close(self) -> None:
+            order.append("closed")
+
+    monkeypatch.setattr(topic_hub, "open_fetcher", lambda *_, **__: Slow())
+
+    async def leave_while_it_reads() -> None:
+        histories = topic_hub.Histories(Connection("127.0.0.1:1"))
+
+        async def read() -> None:
+            async with histories.reading() as fetcher:
+                async for _ in histories.read(fetcher, "t", {0: 0}, {0: 9}):
+                    pass
+
+        reading = asyncio.create_task(read())
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        reading.cancel()
+        await asyncio.sleep(0.05)
+        done.set()
+        assert isinstance((await asyncio.gather(reading, return_exceptions=True))[0], asyncio.CancelledError)
+        histories.stop()
+
+    asyncio.run(leave_while_it_reads())
+    assert order == ["read", "closed"]
 
 
 def test_transactions_that_are_rolled_back_are_left_out(
