@@ -22,6 +22,7 @@ SILENCE_SECONDS = 30.0  # the server says something every ten
 CONNECT_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PATIENCE_SECONDS = 60.0
+EVENT_STREAM = "text/event-stream"
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = Any  # the key's value, or a tuple of values when it has several columns
@@ -301,6 +302,13 @@ class Subscription:
             if fault is None:
                 raise httpx.RemoteProtocolError(f"the server answers with status {answer.status_code}")
             raise fault
+        kind = answer.headers.get("content-type", "none").partition(";")[0]
+        if kind != EVENT_STREAM:
+            cause = f"the answer is of the type {kind}, and no stream of events"
+            step = (
+                "Is it a server of Headwater? Give its address without a path, such as http://127.0.0.1:8080."
+            )
+            raise BadInput("follow", f"the view {self._view}", cause, step)
         self._copy.connected(tuple(orjson.loads(answer.headers.get("headwater-key", "[]"))))
         return Parser()
 
@@ -353,6 +361,9 @@ _FINAL: Mapping[int, type[HeadwaterError]] = {
 
 def _fault(view: str, answer: httpx.Response) -> HeadwaterError | None:
     """The error that an answer stands for; None when another attempt may do better."""
+    if answer.has_redirect_location:
+        cause = f"the server sends one on to {answer.headers['location']}"
+        return BadInput("follow", f"the view {view}", cause, "Give the address that it sends one on to.")
     kind = _FINAL.get(answer.status_code)
     if kind is None:
         return None

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -209,6 +210,35 @@ def test_no_server() -> None:
     assert time.monotonic() - began < PATIENCE
     with pytest.raises(BadInput):
         hw.subscribe("ftp://127.0.0.1", "words")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\n<p/>",
+            "of the type text/html",
+        ),
+        (
+            b"HTTP/1.1 301 Moved\r\nLocation: https://a/\r\nContent-Length: 0\r\n\r\n",
+            "sends one on to https://a/",
+        ),
+    ],
+)
+def test_what_is_no_server_of_ours_is_not_asked_again(answer: bytes, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(BadInput, match=said):
+            next(iter(hw.subscribe(f"http://127.0.0.1:{listener.getsockname()[1]}", "words")))
+        thread.join()
 
 
 def test_a_snapshot_that_was_cut_off_leaves_nothing() -> None:
