@@ -393,7 +393,7 @@ class TooLarge(HeadwaterError):
 
 
 class NotJson(HeadwaterError):
-    """A request whose content type is not one of those that hold events."""
+    """A request whose content type, or encoding, is not one of those that hold events."""
 
     next_step = "Send application/json, or application/x-ndjson for an event a line."
 

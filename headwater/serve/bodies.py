@@ -1,11 +1,12 @@
 """The body of a request as events, each as the bytes that it was sent as. Pure.
 
 A JSON object is one event, a JSON array one event an item, and of ``application/x-ndjson`` every line that is not
-blank is one. The bytes are kept as they came, so that numbers keep their digits.
+blank is one. The bytes are kept as they came, so that numbers keep their digits. A body may be sent with gzip.
 """
 
 import json
 import re
+import zlib
 from typing import Literal
 
 from headwater.errors import BadInput
@@ -19,6 +20,9 @@ SHAPES: dict[str, Shape] = {
     "application/jsonl": "lines",
 }
 
+ENCODINGS = ("", "identity", "gzip", "x-gzip")  # of bodies, as Content-Encoding says them
+
+_GZIP = 16 + zlib.MAX_WBITS
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _LEAST = {"": "it is empty", "[]": "it holds no events"}
@@ -31,6 +35,45 @@ def shape_of(content_type: str) -> Shape | None:
     ('json', None)
     """
     return SHAPES.get(content_type.partition(";")[0].strip().lower())
+
+
+class Unpacked:
+    """A body as it was before it was encoded, part by part, and never more of it than is asked for.
+
+    >>> import gzip
+    >>> body = Unpacked("gzip", "t")
+    >>> packed = gzip.compress(b'{"n": 1}') + gzip.compress(b" ")
+    >>> body.take(packed[:9], 100) + body.take(packed[9:], 100), body.end()
+    (b'{"n": 1} ', None)
+    """
+
+    def __init__(self, encoding: str, topic: str) -> None:
+        self._topic = topic
+        self._gzip = zlib.decompressobj(_GZIP) if encoding.endswith("gzip") else None
+        self._has_begun = False  # the member of gzip that is being read; there may be several
+
+    def take(self, part: bytes, most: int) -> bytes:
+        """What a part stands for; when that is more than ``most`` bytes, some more than these."""
+        if self._gzip is None:
+            return part
+        found: list[bytes] = []
+        size = 0
+        while part and size <= most:
+            if self._gzip.eof:
+                self._gzip = zlib.decompressobj(_GZIP)
+            self._has_begun = True
+            try:
+                found.append(self._gzip.decompress(part, most + 1 - size))
+            except zlib.error:
+                raise _bad(self._topic, "it is not the gzip that Content-Encoding says") from None
+            size += len(found[-1])
+            part = self._gzip.unused_data or self._gzip.unconsumed_tail
+        return b"".join(found)
+
+    def end(self) -> None:
+        """Refuses what was cut off."""
+        if self._gzip is not None and self._has_begun and not self._gzip.eof:
+            raise _bad(self._topic, "its gzip is cut off")
 
 
 def events_of(body: bytes, shape: Shape, topic: str) -> list[bytes]:

@@ -32,11 +32,12 @@ from headwater.errors import (
 )
 from headwater.serve import receipts
 from headwater.serve.answers import problem
-from headwater.serve.bodies import Shape, events_of, shape_of
+from headwater.serve.bodies import ENCODINGS, Shape, Unpacked, events_of, shape_of
 from headwater.serve.delivery import DELIVERY_SECONDS, PlainDelivery, Record
 from headwater.serve.fitting import Fitting, Fittings, refuse_topic
 from headwater.serve.idempotency import Answer, KeyedDelivery, KeyedRequest
 from headwater.serve.ingest_api import describe_writing
+from headwater.serve.parameters import Parameters
 from headwater.serve.serving import Serving
 from headwater.streams.aside import dead_topic
 from headwater.streams.declarations import Table
@@ -163,9 +164,13 @@ class Ingest:
             said = request.headers.get("content-type")
             cause = f"its content type is {said!r}" if said else "it has no content type"
             raise NotJson("write to", topic, cause)
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ENCODINGS:
+            cause = f"its content encoding is {encoding!r}"
+            raise NotJson("write to", topic, cause, "Send it as it is, or with gzip.")
         columns = _columns(request, fitting)
         key = _idempotency_key(request, topic)
-        body = await self._read(request, topic, hold)
+        body = await self._read(request, Unpacked(encoding, topic), topic, hold)
         self._bytes.labels(topic).inc(len(body))
         if len(body) <= INLINE_BYTES:
             records, problems = self._records(body, shape, fitting, columns)
@@ -211,19 +216,20 @@ class Ingest:
         self._events.labels(topic, "failed").inc(lost)
         return _refusal(error, **receipts.failure(topic, problems, outcomes))
 
-    async def _read(self, request: Request, topic: str, hold: _Hold) -> bytes:
+    async def _read(self, request: Request, unpacked: Unpacked, topic: str, hold: _Hold) -> bytes:
         limit = self._serving.limits.body_bytes
         length = request.headers.get("content-length", "")
         said = int(length) if length.isdigit() else 0
         if said > limit:
             raise TooLarge("write to", topic, f"the body has {said:,} bytes, and {limit:,} are taken")
         hold.grow(said)
-        parts, size = [], 0
+        parts, size, came = [], 0, 0
         try:
             async with asyncio.timeout(READ_SECONDS):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > limit:
+                async for sent in request.stream():
+                    part = unpacked.take(sent, limit - size)
+                    size, came = size + len(part), came + len(sent)
+                    if max(size, came) > limit:
                         raise TooLarge("write to", topic, f"the body has more than {limit:,} bytes")
                     if size > hold.size:
                         hold.grow(size - hold.size)
@@ -231,6 +237,7 @@ class Ingest:
         except TimeoutError:
             cause = f"the body did not arrive within {READ_SECONDS:.0f} s"
             raise BadInput("write to", topic, cause, "Send it in smaller parts.") from None
+        unpacked.end()
         return b"".join(parts)
 
     def _records(
@@ -295,11 +302,7 @@ async def _in_time(future: Any, topic: str) -> Any:
 
 
 def _columns(request: Request, fitting: Fitting) -> tuple[str, ...]:
-    unknown = set(request.query_params) - {"key"}
-    if unknown:
-        step = "The only parameter is key."
-        raise BadInput("write to", fitting.topic, f"there is no parameter {min(unknown)!r}", step)
-    said = request.query_params.get("key")
+    said = Parameters(request.scope["query_string"], ("key",)).text("key")
     if said is None:
         return fitting.key
     columns = tuple(column.strip() for column in said.split(","))
@@ -334,6 +337,8 @@ def _refusal(error: HeadwaterError, **more: Any) -> Response:
     """Whatever is not the client's to mend passes by itself: 503, to be sent again."""
     status = _STATUSES.get(type(error), 503)
     headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
+    if status == 415:
+        headers["Accept-Encoding"] = "gzip"
     return problem(error, status, headers, **more)
 
 

@@ -55,7 +55,7 @@ _PROBLEMS = problems(
         400: "The request makes no sense.",
         404: "The topic takes no events over HTTP.",
         413: "The body, or an event, is too large.",
-        415: "The content type is not JSON.",
+        415: "The content type is not JSON, or its encoding not gzip.",
         422: "No event fits, or the key came before with another body.",
         429: "Too much is on its way to the broker.",
         503: "The broker has not acknowledged all of it.",
@@ -107,7 +107,10 @@ def _describe(fitting: Fitting) -> dict[str, Any]:
         "operationId": f"write_{fitting.topic}",
         "tags": ["topics"],
         "summary": f"Write one event or many to {fitting.topic}.",
-        "description": "A JSON object is one event, an array has many, and so has application/x-ndjson, one a line.",
+        "description": (
+            "A JSON object is one event, an array has many, and so has application/x-ndjson, one a line. "
+            "With `Content-Encoding: gzip` the body may be packed."
+        ),
         "parameters": parameters,
         "requestBody": {
             "required": True,

@@ -1,5 +1,6 @@
 """Events over HTTP, into a real broker."""
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -132,7 +133,8 @@ def test_rows_of_a_table_are_keyed_by_its_key(client: httpx.Client, headwater: H
         ("", b"[" * 100_000, "application/json", 400, "nested too deeply"),
         ("", b"{}", "text/plain", 415, "content type is 'text/plain'"),
         ("?key=nothing", b"{}", "application/json", 400, "the key is to be 'nothing'"),
-        ("?partition=1", b"{}", "application/json", 400, "there is no parameter 'partition'"),
+        ("?partition=1", b"{}", "application/json", 400, "there is no such parameter"),
+        ("?key=user&key=page", b"{}", "application/json", 400, "it is given twice"),
         (".frames", b"{}", "application/json", 404, "its values are raw"),
         (".dead", b"{}", "application/json", 404, "declares no stream and no table"),
     ],
@@ -143,6 +145,31 @@ def test_a_wrong_request_writes_nothing_and_is_told_why(
     answer = client.post(f"/topics/{topic}{path}", content=body, headers={"Content-Type": kind})
     assert answer.status_code == status, answer.text
     assert cause in answer.json()["cause"] and answer.json()["next_step"]
+
+
+def test_a_body_may_be_packed_with_gzip(client: httpx.Client, topic: str) -> None:
+    def post(body: bytes, encoding: str = "gzip") -> httpx.Response:
+        headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+        return client.post(f"/topics/{topic}", content=body, headers=headers)
+
+    event = json.dumps(click()).encode()
+    in_members = gzip.compress(b"[" + event + b",") + gzip.compress(event + b"]")
+    assert post(gzip.compress(event)).json()["taken"] == 1
+    assert post(in_members, "GZIP").json()["taken"] == 2
+    assert post(event, "identity").json()["taken"] == 1
+    for body, cause in (
+        (event, "it is not the gzip that"),
+        (gzip.compress(event)[:-9], "its gzip is cut off"),
+        (gzip.compress(event) + b"and more", "it is not the gzip that"),
+        (b"", "it is empty"),
+    ):
+        answer = post(body)
+        assert answer.status_code == 400 and cause in answer.json()["cause"], answer.text
+    bomb = post(gzip.compress(bytes(100 << 20)))
+    assert bomb.status_code == 413 and "more than 8,388,608 bytes" in bomb.json()["cause"]
+    other = post(event, "br")
+    assert (other.status_code, other.headers["Accept-Encoding"]) == (415, "gzip")
+    assert "content encoding is 'br'" in other.json()["cause"]
 
 
 def test_internal_topics_take_nothing(client: httpx.Client) -> None:
