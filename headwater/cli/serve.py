@@ -53,6 +53,14 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
     ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin",
+            metavar="ORIGIN",
+            help="Let pages of this origin read and write, such as https://shop.example. May be repeated.",
+        ),
+    ] = None,
     ui: Annotated[
         bool | None,
         typer.Option("--ui/--no-ui", help="Whether the dashboard is served, too. [--ui]", show_default=False),
@@ -89,6 +97,7 @@ def serve(
         token_file=token_file,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        origins=origin or (),
         dashboard=ui,
     )
 

@@ -41,7 +41,7 @@ def run(
     listener = _listen(settings)
     with contextlib.closing(listener), open_store(streams.store) as store:
         connection = Connection(streams.bootstrap, streams.properties)
-        access = Access(settings.token)
+        access = Access(settings.token, settings.origins)
         server = Server(Serving(app, streams, store, connection), access, dashboard=settings.dashboard)
         work = _serve(server, settings, listener, ready, seconds)
         try:

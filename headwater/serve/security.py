@@ -3,7 +3,8 @@
 Without a token the server is open, and listens on loopback only. Two things could still reach it from
 elsewhere, both through a browser on this machine: a page whose name was made to point here (DNS rebinding),
 which the Host header gives away, and a page that sends requests without being able to read the answers, which
-the Origin header gives away. Both are refused.
+the Origin header gives away. Both are refused. Pages of this machine itself, of another port say, may read and
+write as its programs do; with a token, those of origins that were named.
 
 With a token each request carries it, as ``Authorization: Bearer TOKEN`` or as the cookie that ``/login`` sets;
 ``/health`` alone is open. The cookie holds a digest made with the token, not the token.
@@ -56,10 +57,22 @@ def host_name(header: str) -> str | None:
     return None if parts.path or parts.query or parts.fragment or "@" in header else parts.hostname
 
 
+def origin_host(origin: str) -> str | None:
+    """The host of an origin as browsers send it; None when it is none.
+
+    >>> [origin_host(text) for text in ("http://localhost:3000", "https://shop.example", "null", "http://a/b", "a")]
+    ['localhost', 'shop.example', None, None, None]
+    """
+    scheme, colon, authority = origin.partition("://")
+    return host_name(authority) if colon and scheme in ("http", "https") else None
+
+
 class Access:
     """The rules for one server."""
 
-    def __init__(self, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None, origins: frozenset[str] = frozenset()) -> None:
+        """``origins`` are those whose pages may read and write, besides the server's own."""
+        self._origins = origins
         self._digest = None if token is None else _digest(token.encode())
         self._session = (
             None if token is None else hmac.new(token.encode(), b"headwater session", "sha256").hexdigest()
@@ -113,15 +126,16 @@ class Access:
         """Whether this is the token; takes the same time for all that are not."""
         return self._digest is not None and hmac.compare_digest(_digest(token.encode()), self._digest)
 
+    def shares_with(self, origin: str) -> bool:
+        """Whether pages of this origin may read answers, and write."""
+        name = origin_host(origin)
+        return name is not None and (origin in self._origins or (self._digest is None and is_loopback(name)))
+
     def _foreign(self, path: str, origin: str, host: str) -> HeadwaterError | None:
-        try:
-            parts = urlsplit(origin)
-            name, authority = parts.hostname, parts.netloc
-        except ValueError:
-            name, authority = None, ""
-        if name is not None and (authority == host or (self._digest is None and is_loopback(name))):
+        own = origin_host(origin) is not None and origin.partition("://")[2] == host
+        if own or self.shares_with(origin):
             return None
-        step = "Send the request from a page of this server, or from a program."
+        step = "Send it from a page of this server or from a program, or start the server with --origin."
         return NotAllowed("answer", path, f"the request comes from a page of {origin}", step)
 
     def _carries(self, authorization: bytes | None, cookie: bytes | None) -> bool:

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from headwater import __version__
-from headwater.errors import HeadwaterError, NotFound, NotReady, RequestFailed, TokenMissing
+from headwater.errors import HeadwaterError, NotAllowed, NotFound, NotReady, RequestFailed, TokenMissing
 from headwater.serve.answers import as_json, problem
 from headwater.serve.changes import ViewChanges
 from headwater.serve.ingest import Ingest
@@ -29,6 +29,7 @@ from headwater.serve.metrics import OTHER, RequestMetrics
 from headwater.serve.reading import ROW, Reads, raw_path
 from headwater.serve.security import Access
 from headwater.serve.serving import Part, Serving
+from headwater.serve.sharing import ASKED_METHOD, asked_headers, shared_headers
 from headwater.serve.topic_events import TopicEvents
 
 logger = logging.getLogger("headwater.serve")
@@ -78,15 +79,25 @@ class Server:
                 await send({"type": "websocket.close", "code": 1008})  # before it is accepted: an HTTP 403
             return
         status, seconds, route = 500, 0.0, ""
+        origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
+        if origin is not None and not self.access.shares_with(origin.decode("latin-1")):
+            origin = None
 
         async def counted(message: Message) -> None:
             nonlocal status, seconds
             if message["type"] == "http.response.start":
                 status, seconds = message["status"], time.perf_counter() - began
+                if origin is not None:
+                    message = {**message, "headers": [*message.get("headers", ()), *shared_headers(origin)]}
             await send(message)
 
         try:
-            if refusal is not None:
+            if origin is not None and _only_asks(scope) and not isinstance(refusal, NotAllowed):
+                # What asks has no token yet.
+                await send({"type": "http.response.start", "status": 204, "headers": asked_headers(origin)})
+                await send({"type": "http.response.body", "body": b""})
+                status = 204
+            elif refusal is not None:
                 await self._refuse(refusal, scope, receive, counted)
             elif scope["method"] == "GET" and (row := self._reads.wants(raw_path(scope))) is not None:
                 route = ROW
@@ -170,6 +181,11 @@ class Server:
         else:
             answer = problem(refusal)
         await answer(scope, receive, send)
+
+
+def _only_asks(scope: Scope) -> bool:
+    """Whether a browser asks what it may send, and sends nothing yet."""
+    return scope["method"] == "OPTIONS" and any(name == ASKED_METHOD for name, _ in scope["headers"])
 
 
 def _mount_ui(app: Starlette, serving: Serving) -> bool:

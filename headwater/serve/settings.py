@@ -8,12 +8,13 @@
     token_file = "/etc/headwater/token"  # or the token itself in HEADWATER_TOKEN
     tls_cert = "/etc/headwater/cert.pem"
     tls_key = "/etc/headwater/key.pem"
+    origins = ["https://shop.example"]   # whose pages may read and write, too
     dashboard = false
 """
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from headwater.client.settings import FILE, read_toml
 from headwater.errors import BadInput
 from headwater.serve.security import is_loopback
+from headwater.serve.sharing import origins_of
 
 TOKEN_VARIABLE = "HEADWATER_TOKEN"
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8080
@@ -32,6 +34,7 @@ _KINDS: Mapping[str, type] = {
     "token_file": str,
     "tls_cert": str,
     "tls_key": str,
+    "origins": list,
     "dashboard": bool,
 }
 
@@ -45,6 +48,7 @@ class ServeSettings:
     token: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    origins: frozenset[str] = frozenset()
     dashboard: bool = True
 
     @property
@@ -105,6 +109,7 @@ def load_serve_settings(
     token_file: Path | None = None,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
+    origins: Sequence[str] = (),
     dashboard: bool | None = None,
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
@@ -126,6 +131,7 @@ def load_serve_settings(
         token=token or None,
         tls_cert=_path(tls_cert, table.get("tls_cert")),
         tls_key=_path(tls_key, table.get("tls_key")),
+        origins=origins_of(map(str, origins or table.get("origins", ()))),
         dashboard=table.get("dashboard", True) if dashboard is None else dashboard,
     )
     settings.require_safe()

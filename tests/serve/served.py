@@ -148,9 +148,11 @@ def serving_of(url: str, data: Path, limits: Limits | None = None) -> Serving:
 
 
 @contextmanager
-def running(serving: Serving, token: str | None = None) -> Iterator[httpx.Client]:
+def running(
+    serving: Serving, token: str | None = None, origins: frozenset[str] = frozenset()
+) -> Iterator[httpx.Client]:
     """The server in a thread, and a client of it."""
-    server = Server(serving, Access(token), dashboard=False)
+    server = Server(serving, Access(token, origins), dashboard=False)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)

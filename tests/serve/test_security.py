@@ -11,6 +11,7 @@ import pytest
 from headwater.errors import BadInput
 from headwater.serve.security import Access, host_name, is_loopback
 from headwater.serve.settings import ServeSettings, load_serve_settings
+from headwater.serve.sharing import origins_of
 from tests.serve.served import running, serving_of
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
@@ -79,6 +80,37 @@ def test_a_page_of_this_machine_may_write(open_client: httpx.Client) -> None:
     assert answer.status_code == 404
 
 
+def test_a_page_of_this_machine_may_read_and_ask_first(open_client: httpx.Client) -> None:
+    page = {"origin": "http://localhost:3000"}
+    for path, status in (("/views/words/w5", 200), ("/views", 200), ("/views/nothing", 404)):
+        answer = open_client.get(path, headers=page)
+        assert answer.status_code == status
+        assert answer.headers["access-control-allow-origin"] == page["origin"]
+        assert answer.headers["vary"] == "origin"
+        assert "Headwater-Last-Change" in answer.headers["access-control-expose-headers"]
+    asked = {
+        **page,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
+    answer = open_client.options("/topics/lines", headers=asked)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert "Content-Type" in answer.headers["access-control-allow-headers"]
+    assert open_client.options("/topics/lines").status_code == 405
+    assert open_client.options("/topics/lines", headers={**asked, "host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"]
+)
+def test_a_page_from_elsewhere_cannot_read(open_client: httpx.Client, origin: str) -> None:
+    answer = open_client.get("/views/words/w5", headers={"origin": origin})
+    assert "access-control-allow-origin" not in answer.headers
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    assert "access-control-allow-origin" not in open_client.options("/topics/lines", headers=asked).headers
+
+
 # -- with a token ----------------------------------------------------------------------------------
 
 
@@ -117,6 +149,25 @@ def test_a_browser_signs_in_and_gets_a_cookie_without_the_token(guarded: httpx.C
     guarded.cookies.clear()
     foreign = {"cookie": value, "origin": "https://evil.example"}
     assert guarded.post("/topics/lines", headers=foreign).status_code == 403
+
+
+def test_pages_of_named_origins_may_read_with_the_token(tmp_path: Path) -> None:
+    serving = serving_of(f"sqlite:///{tmp_path}/views.db", tmp_path)
+    named, other = "https://app.example", "http://localhost:3000"
+    with serving.store, running(serving, TOKEN, origins_of([f"{named}/"])) as client:
+        asked = {"access-control-request-method": "GET", "access-control-request-headers": "authorization"}
+        answer = client.options("/views", headers={**asked, "origin": named})
+        assert answer.status_code == 204 and "Authorization" in answer.headers["access-control-allow-headers"]
+        assert client.options("/views", headers={**asked, "origin": other}).status_code == 401
+        refused = client.get("/views", headers={"origin": named})
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, named)
+        token = {"authorization": f"Bearer {TOKEN}"}
+        read = client.get("/views/words/w5", headers={**token, "origin": named})
+        assert (read.status_code, read.headers["access-control-allow-origin"]) == (200, named)
+        read = client.get("/views/words/w5", headers={**token, "origin": other})
+        assert "access-control-allow-origin" not in read.headers
+        assert client.post("/nothing", headers={**token, "origin": named}).status_code == 404
+        assert client.post("/nothing", headers={**token, "origin": other}).status_code == 403
 
 
 def test_a_long_form_is_not_read_to_its_end(guarded: httpx.Client) -> None:
@@ -169,11 +220,15 @@ def test_settings_come_from_flags_then_the_environment_then_the_file(tmp_path: P
     (tmp_path / "other").write_text("from-the-file-of-the-flag")
     (tmp_path / "headwater.toml").write_text(
         f'[serve]\nport = 8181\ntoken_file = "{tmp_path}/token"\ndashboard = false\n'
+        'origins = ["https://app.example"]\n'
     )
     found = load_serve_settings(environ={}, directory=tmp_path)
     assert (found.port, found.token, found.dashboard) == (8181, "from-the-file-of-the-toml", False)
     environ = {"HEADWATER_TOKEN": "from-the-environment"}
     assert load_serve_settings(environ=environ, directory=tmp_path).token == "from-the-environment"
+    assert found.origins == {"https://app.example"}
+    named = load_serve_settings(environ={}, directory=tmp_path, origins=["http://a:1"])
+    assert named.origins == {"http://a:1"}
     flags = load_serve_settings(environ=environ, directory=tmp_path, port=0, token_file=tmp_path / "other")
     assert (flags.port, flags.token) == (0, "from-the-file-of-the-flag")
 
@@ -187,6 +242,8 @@ def test_settings_come_from_flags_then_the_environment_then_the_file(tmp_path: P
         ("serve = 1", "is not a table"),
         ("[serve]\ntoken_file = '/nowhere/token'", "no such file"),
         ("[serve]\ntls_cert = 'cert.pem'", "go together"),
+        ("[serve]\norigins = 'https://shop.example'", "must be of type list"),
+        ("[serve]\norigins = ['*']", "is not SCHEME://HOST"),
     ],
 )
 def test_a_file_that_says_something_else(tmp_path: Path, text: str, said: str) -> None:
