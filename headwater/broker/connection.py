@@ -117,8 +117,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
             if self._frame_filled == len(self._frame):
-                room = min(len(self._frame), self._frame_size - len(self._frame))
-                self._frame += bytes(room)
+                self.broker.frames.grow(self._frame, self._frame_size)
             return memoryview(self._frame)[self._frame_filled : self._frame_size]
         return memoryview(self._small)[self._filled :]
 

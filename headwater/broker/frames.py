@@ -1,6 +1,7 @@
 """Buffers that large requests are received into."""
 
-# A larger frame's buffer grows as its bytes come: a length alone claims no memory.
+# A frame's buffer grows as its bytes come: a length alone claims no memory.
+FIRST_STEP = 64 << 10
 LARGE_STEP = 1 << 20
 
 
@@ -9,6 +10,8 @@ class FramePool:
 
     >>> pool = FramePool()
     >>> buffer = pool.take(300_000)
+    >>> while len(buffer) < 300_000:
+    ...     pool.grow(buffer, 300_000)
     >>> len(buffer), pool.give(buffer), pool.take(500_000) is buffer
     (1048576, None, True)
     """
@@ -18,10 +21,19 @@ class FramePool:
         self._free: list[bytearray] = []
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least ``size`` bytes or, for a larger frame, one that can grow."""
+        """A buffer for the first bytes of a frame of ``size``; it can grow."""
         if size <= LARGE_STEP and self._free:
             return self._free.pop()
-        return bytearray(LARGE_STEP)
+        return bytearray(FIRST_STEP)
+
+    @staticmethod
+    def grow(buffer: bytearray, size: int) -> None:
+        """Make room for more bytes of a frame of ``size``: in few steps up to the size that is kept for the next
+        frame, then twice as much each time."""
+        length = len(buffer)
+        buffer += bytes(
+            min(3 * length, LARGE_STEP - length) if length < LARGE_STEP else min(length, size - length)
+        )
 
     def give(self, buffer: bytearray) -> None:
         """Nobody reads the buffer's content any more."""

@@ -148,6 +148,17 @@ def test_a_client_that_never_finishes_its_frame_holds_up_nobody(server: Headwate
         assert psutil.Process(server.pid).memory_info().rss < 300 * MEGABYTE
 
 
+def test_frames_that_are_never_finished_cost_little_more_than_what_came(server: Headwater) -> None:
+    process = psutil.Process(server.pid)
+    before = process.memory_info().rss
+    with ExitStack() as held:
+        for _ in range(300):
+            slow = held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            slow.sendall(struct.pack(">i", 90 * MEGABYTE) + b"\0" * 20_000)
+        assert_serves(server)
+        assert process.memory_info().rss - before < 300 * 200_000
+
+
 def test_a_client_that_does_not_read_is_not_read_from(server: Headwater) -> None:
     """Responses that nobody fetches must not pile up in memory."""
     process = psutil.Process(server.pid)
