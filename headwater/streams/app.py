@@ -13,13 +13,25 @@ A function's parameters name its inputs. The decorators give the function back a
 as the attribute ``headwater``, so that a test calls it like any other.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, get_args
 
 from headwater.connect.declaration import SourceDeclaration
 from headwater.connect.sinks.declaration import SinkDeclaration
 from headwater.errors import ApplicationInvalid
+from headwater.streams.arguments import (
+    TABLE_FORMATS,
+    TOPIC,
+    at_least_one,
+    column_names,
+    known_emit,
+    known_format,
+    output_name,
+    parameter_name,
+    refuse_bare,
+    refuse_same_place,
+    topic_name,
+)
 from headwater.streams.declarations import (
     Chart,
     ChartKind,
@@ -41,10 +53,6 @@ from headwater.streams.schema import Schema, to_ddl
 _F = TypeVar("_F", bound=Function)
 _N = TypeVar("_N", Stream, Table, View, Topic, Files)
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-FORMATS = ("json", "avro", "protobuf", "debezium", "raw")
-TABLE_FORMATS = ("auto", "json", "debezium")
 MOST_POINTS = 500  # of a chart
 
 
@@ -53,7 +61,7 @@ class App:
 
     def __init__(self, name: str, *, share: bool = True) -> None:
         """`share` lets views of the same stream share a query, which is cheaper; else each has its own."""
-        if not _TOPIC.match(name):
+        if not TOPIC.match(name):
             raise ApplicationInvalid(
                 "declare",
                 f"the application {name!r}",
@@ -94,20 +102,20 @@ class App:
         'clicks'
         """
         subject = f"the stream {topic}"
-        kind = _format(format, subject)
+        kind = known_format(format, subject)
         stream = Stream(
-            name=_name(name, topic, subject),
-            topic=_topic(topic, subject),
+            name=parameter_name(name, topic, subject),
+            topic=topic_name(topic, subject),
             schema=to_ddl(schema, subject),
             format=kind,
             time=time,
             lateness=microseconds(lateness, use=f"the lateness of {topic}", zero=True),
             on_gap=on_gap,
             start=start,
-            partitions=_at_least_one(partitions, "partitions", subject),
+            partitions=at_least_one(partitions, "partitions", subject),
             metadata=metadata,
             idle=microseconds(idle, use=f"the idle time of {topic}"),
-            max_rows=None if max_rows is None else _at_least_one(max_rows, "max_rows", subject),
+            max_rows=None if max_rows is None else at_least_one(max_rows, "max_rows", subject),
         )
         if not stream.schema and (
             kind.name == "json" or (kind.name == "debezium" and not kind.option("row"))
@@ -140,14 +148,14 @@ class App:
         ('id',)
         """
         subject = f"the table {topic}"
-        kind = _format(format, subject, TABLE_FORMATS)
+        kind = known_format(format, subject, TABLE_FORMATS)
         table = Table(
-            name=_name(name, topic, subject),
-            topic=_topic(topic, subject),
-            key=_columns(key),
+            name=parameter_name(name, topic, subject),
+            topic=topic_name(topic, subject),
+            key=column_names(key),
             schema=to_ddl(schema, subject) or str(kind.option("row", "")),
             format=kind,
-            version=_at_least_one(version, "version", subject),
+            version=at_least_one(version, "version", subject),
         )
         return self._add(table, subject)
 
@@ -199,7 +207,7 @@ class App:
 
     def view(
         self,
-        key: str | Sequence[str],
+        key: str | Sequence[str] = (),
         *,
         name: str | None = None,
         version: int = 1,
@@ -211,16 +219,17 @@ class App:
         `emit` says whether a window shows while it is open ("updates", where Spark can) or once it is closed
         ("final"). `changelog` writes every change to the topic <application>.<view>.
         """
+        refuse_bare(key, "it has no key", "@app.view(key=...)")
 
         def declare(function: _F) -> _F:
             subject = describe(function)
             view = View(
-                name=name or function.__name__,
+                name=output_name(name, function, subject),
                 function=function,
                 inputs=inputs_of(function),
-                key=_columns(key),
-                version=_at_least_one(version, "version", subject),
-                emit=_emit(emit, subject),
+                key=column_names(key),
+                version=at_least_one(version, "version", subject),
+                emit=known_emit(emit, subject),
                 changelog=changelog,
             )
             return self._attach(function, self._add(view, subject))
@@ -245,20 +254,21 @@ class App:
         Every `checkpoint` it then notes how far it is, for which its rows wait a second or two: what it wrote since
         is what it writes again after a failure.
         """
+        refuse_bare(topic, "it names no topic", '@app.topic("shop.clicks")')
 
         def declare(function: _F) -> _F:
             subject = describe(function)
             output = Topic(
-                name=name or function.__name__,
-                topic=_topic(topic, subject),
+                name=output_name(name, function, subject),
+                topic=topic_name(topic, subject),
                 function=function,
                 inputs=inputs_of(function),
-                key=_columns(key) if key is not None else (),
-                version=_at_least_one(version, "version", subject),
-                emit=_emit(emit, subject),
+                key=column_names(key) if key is not None else (),
+                version=at_least_one(version, "version", subject),
+                emit=known_emit(emit, subject),
                 realtime=realtime,
                 checkpoint=microseconds(checkpoint, use=f"the checkpoint of {topic}"),
-                partitions=_at_least_one(partitions, "partitions", subject),
+                partitions=at_least_one(partitions, "partitions", subject),
             )
             return self._attach(function, self._add(output, subject))
 
@@ -273,16 +283,17 @@ class App:
         version: int = 1,
     ) -> Callable[[_F], _F]:
         """Writes what the function computes to Parquet files in a directory, each row exactly once."""
+        refuse_bare(path, "it names no directory", '@app.files("warehouse/clicks")')
 
         def declare(function: _F) -> _F:
             subject = describe(function)
             files = Files(
-                name=name or function.__name__,
+                name=output_name(name, function, subject),
                 path=path,
                 function=function,
                 inputs=inputs_of(function),
-                partition_by=_columns(partition_by),
-                version=_at_least_one(version, "version", subject),
+                partition_by=column_names(partition_by),
+                version=at_least_one(version, "version", subject),
             )
             return self._attach(function, self._add(files, subject))
 
@@ -328,7 +339,7 @@ class App:
             by=by,
             title=title or f"{view}: {y}" + (f" by {by}" if by else ""),
             kind=kind,
-            points=min(MOST_POINTS, _at_least_one(points or few, "points", subject)),
+            points=min(MOST_POINTS, at_least_one(points or few, "points", subject)),
         )
         self._charts.append(chart)
         return chart
@@ -383,6 +394,8 @@ class App:
                 f"the application has a {self._nodes[node.name].kind} named {node.name!r} already",
                 "Give one of them another name with name=...",
             )
+        for other in self._nodes.values():
+            refuse_same_place(node, other, subject)
         self._nodes[node.name] = node
         return node
 
@@ -390,50 +403,3 @@ class App:
         function.headwater = node  # type: ignore[attr-defined]
         function.headwater_app = self  # type: ignore[attr-defined]
         return function
-
-
-def _name(name: str | None, topic: str, subject: str) -> str:
-    chosen = name or topic.rsplit(".", 1)[-1].replace("-", "_")
-    if not _NAME.match(chosen):
-        raise ApplicationInvalid(
-            "declare", subject, f"{chosen!r} cannot be the name of a parameter", "Give it one with name=..."
-        )
-    return chosen
-
-
-def _topic(topic: str, subject: str) -> str:
-    if not _TOPIC.match(topic):
-        raise ApplicationInvalid(
-            "declare",
-            subject,
-            f"{topic!r} cannot be the name of a topic",
-            "Use up to 249 letters, digits, dots, underscores and dashes.",
-        )
-    return topic
-
-
-def _format(format: str | Format, subject: str, known: tuple[str, ...] = FORMATS) -> Format:
-    kind = Format(format) if isinstance(format, str) else format
-    if kind.name not in known:
-        raise ApplicationInvalid(
-            "declare", subject, f"{kind.name!r} is not a format of it", f"Use one of {', '.join(known)}."
-        )
-    return kind
-
-
-def _columns(columns: str | Sequence[str]) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def _at_least_one(number: int, what: str, subject: str) -> int:
-    if not isinstance(number, int) or number < 1:
-        raise ApplicationInvalid(
-            "declare", subject, f"{what} is {number!r}", f"Let {what} be a whole number from 1 on."
-        )
-    return number
-
-
-def _emit(emit: Emit | None, subject: str) -> Emit | None:
-    if emit not in (None, "updates", "final"):
-        raise ApplicationInvalid("declare", subject, f"emit is {emit!r}", "Say 'updates' or 'final'.")
-    return emit

@@ -162,19 +162,30 @@ def _ordered(named: Mapping[str, Node]) -> list[str]:
     """Depth first, in the order of declaration, so that the same application always gives the same order."""
     done: list[str] = []
     finished: set[str] = set()
+    writers: dict[str, list[str]] = {}  # of each topic
+    for node in named.values():
+        if isinstance(node, Topic):
+            writers.setdefault(node.topic, []).append(node.name)
+
+    def before(node: Node) -> Iterator[str]:
+        yield from node.inputs
+        if isinstance(node, Stream | Table):  # of a topic that this application fills by another name
+            yield from writers.get(node.topic, ())
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         if name in finished:
             return
         if name in path:
-            circle = " -> ".join([*path[path.index(name) :], name])
+            inside = path[path.index(name) :]
+            circle = " -> ".join([*inside, name])
+            computing = [each for each in inside if not isinstance(named[each], Stream | Table)]
             raise ApplicationInvalid(
                 "wire",
-                _subject(named[name]),
+                _subject(named[(computing or [name])[0]]),
                 f"its input depends on its own output: {circle}",
                 "Break the circle: let one of them read a topic of its own.",
             )
-        for source in named[name].inputs:
+        for source in before(named[name]):
             visit(source, (*path, name))
         finished.add(name)
         done.append(name)

@@ -2,10 +2,14 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from headwater.errors import ApplicationInvalid, HeadwaterError
 from headwater.streams.app import App
+from headwater.streams.faults import line_in, reason
 
 folders: list[Path] = []  # of the applications that were loaded; their modules are nowhere else to be found
 
@@ -55,26 +59,67 @@ def _globals(path: Path) -> dict[str, object]:
     if path.parent not in folders:
         folders.append(path.parent)
     try:
-        spec.loader.exec_module(module)
+        with _types_of_functions_unread():
+            spec.loader.exec_module(module)
     except HeadwaterError:
         raise
     except Exception as error:
-        line = _line_in(error, path)
-        raise ApplicationInvalid(
-            "load",
-            f"the application {path.name}",
-            f"{type(error).__name__}: {error}{f' (line {line})' if line else ''}",
-            "Correct the file.",
-        ) from error
+        if _asks_for_spark(error):
+            raise ApplicationInvalid(
+                "load",
+                f"the application {path.name}",
+                f"line {line_in(error, path)} needs Spark, which is started when the file has been read",
+                "Write it inside of the function that uses it.",
+            ) from error
+        raise _unloadable(path, error) from error
+    except SystemExit as error:  # the process would end without a word
+        raise _unloadable(path, error) from error
     return vars(module)
 
 
-def _line_in(error: Exception, path: Path) -> int | None:
-    if isinstance(error, SyntaxError):
-        return error.lineno
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
+def _unloadable(path: Path, error: BaseException) -> ApplicationInvalid:
+    return ApplicationInvalid(
+        "load", f"the application {path.name}", reason(error, path), "Correct the file."
+    )
+
+
+@contextmanager
+def _types_of_functions_unread() -> Iterator[None]:
+    """Lets a file declare functions for Spark's workers, as in ``@F.udf("string")``, before there is a Spark.
+
+    PySpark asks Spark at once what the text of the type means, only to show it as an attribute of the function; when
+    the function is used it asks again.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql.udf import UserDefinedFunction
+
+    asking: Any = UserDefinedFunction.returnType
+
+    def unread(function: UserDefinedFunction) -> Any:
+        if isinstance(function._returnType, str) and SparkContext._active_spark_context is None:
+            return function._returnType
+        return asking.__get__(function)
+
+    UserDefinedFunction.returnType = property(unread)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        UserDefinedFunction.returnType = asking  # type: ignore[method-assign]
+
+
+def _asks_for_spark(error: BaseException) -> bool:
+    """Whether PySpark itself failed because there is no Spark yet: it says so in several ways."""
+    import pyspark
+    from pyspark.errors import PySparkRuntimeError
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return line
+    inside = trace is not None and Path(trace.tb_frame.f_code.co_filename).is_relative_to(
+        Path(pyspark.__file__).parent
+    )
+    return (
+        inside
+        and pyspark.SparkContext._active_spark_context is None
+        and isinstance(error, AssertionError | AttributeError | PySparkRuntimeError)
+    )

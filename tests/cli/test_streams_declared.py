@@ -141,6 +141,50 @@ REFUSED = {
         DECLARED + "def\n",
         "cannot load the application app.py: SyntaxError: invalid syntax (app.py, line 4)",
     ),
+    "an end of the process": (
+        DECLARED + "raise SystemExit(3)\n",
+        "cannot load the application app.py: SystemExit: 3 (line 4). Correct the file.",
+    ),
+    "Spark while it is loaded": (
+        DECLARED + "from pyspark.sql import functions as F\nPRICE = F.col('price')\n",
+        "line 5 needs Spark, which is started when the file has been read. Write it inside of the function",
+    ),
+    "a view without parentheses": (
+        DECLARED + "@app.view\ndef pages(clicks): ...\n",
+        "cannot declare the function pages (app.py, line 4): it has no key. Write @app.view(key=...) above it.",
+    ),
+    "a view without arguments": (
+        DECLARED + "@app.view()\ndef pages(clicks): ...\n",
+        "cannot declare the function pages (app.py, line 4): it has no key. Say key=...",
+    ),
+    "a topic without parentheses": (
+        DECLARED + "@app.topic\ndef pages(clicks): ...\n",
+        "cannot declare the function pages (app.py, line 4): it names no topic.",
+    ),
+    "a name that no table has": (
+        DECLARED + '@app.view(key="page")\ndef größe(clicks): ...\n',
+        "cannot declare the function größe (app.py, line 4): its output cannot be called 'größe'. Give it a name",
+    ),
+    "names that SQL does not tell apart": (
+        DECLARED
+        + '@app.view(key="page")\ndef Pages(clicks): ...\n@app.view(key="page")\ndef pages(clicks): ...\n',
+        "(app.py, line 6): the view 'Pages' has its name but for the case of letters",
+    ),
+    "a directory twice": (
+        DECLARED + '@app.files("/srv/x")\ndef one(clicks): ...\n@app.files("/srv/x")\ndef two(clicks): ...\n',
+        "cannot declare the function two (app.py, line 6): 'one' writes to the directory /srv/x already.",
+    ),
+    "a circle through a topic": (
+        DECLARED + '@app.topic("clicks")\ndef doubled(clicks): ...\n',
+        "cannot wire the function doubled (app.py, line 4): its input depends on its own output: "
+        "clicks -> doubled -> clicks.",
+    ),
+    "a circle through two topics": (
+        DECLARED
+        + 'app.stream("shop.pages", "page string")\n@app.topic("shop.pages")\ndef one(clicks): ...\n'
+        + '@app.topic("clicks")\ndef two(pages): ...\n',
+        "clicks -> two -> pages -> one -> clicks.",
+    ),
     "no application": ("import headwater\n", 'it has none. Write app = hw.App("name") in it.'),
 }
 
@@ -153,6 +197,18 @@ def test_an_application_that_cannot_run_is_one_line(case: str, tmp_path: Path) -
     assert (result.code, result.out) == (1, "")
     assert len(result.err.splitlines()) == 1 and result.err.startswith("headwater: cannot ")
     assert complaint in result.err
+
+
+def test_functions_for_workers_are_declared_before_spark_is_there(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        DECLARED
+        + "import pandas as pd\nfrom pyspark.sql import functions as F\n"
+        + "@F.udf('string')\ndef loud(page): return page.upper()\n"
+        + "@F.pandas_udf('map<string,int>')\ndef lengths(page: pd.Series) -> pd.Series: return page.str.len()\n"
+        + "@app.view(key='page')\ndef pages(clicks): return clicks.select(loud('page').alias('page'))\n"
+    )
+    result = run("graph", "app.py", cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
 
 
 @pytest.mark.parametrize("verb", ["graph", "up", "run", "status"])
