@@ -12,6 +12,7 @@ from headwater.connect.columns import Column
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Format, Table
 from headwater.streams.engine.fingerprint import kind_of, rows_of, version_of
+from headwater.streams.naming import quoted
 from headwater.views.model import ViewInfo
 
 FIND = "find the columns of"
@@ -60,7 +61,7 @@ def with_columns(table: Table, found: Found, reserved: Collection[str] = ()) -> 
             f"{found.where} has columns that differ in case alone: {', '.join(twice)}",
             "Declare the schema with one of them.",
         )
-    schema = ", ".join(f"{_quoted(column.name)} {column.type}" for column in columns)
+    schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
     return _described(table, schema, _notes(columns, found.is_typed))
 
 
@@ -74,7 +75,7 @@ def kept_columns(table: Table, known: ViewInfo | None) -> Table | None:
     rows = rows_of(newest.fingerprint)
     if rows is None:  # built before columns were noted
         columns = newest.schema.columns
-        return replace(table, schema=", ".join(f"{_quoted(each.name)} {each.type}" for each in columns))
+        return replace(table, schema=", ".join(f"{quoted(each.name)} {each.type}" for each in columns))
     notes = rows.get("found")
     return _described(table, str(rows["schema"]), None if notes is None else _as_tuples(notes))
 
@@ -107,10 +108,6 @@ def _as_tuples(notes: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, Any],
 def _described(table: Table, schema: str, notes: tuple[tuple[str, Any], ...] | None) -> Table:
     options = table.format.options if notes is None else (*table.format.options, ("found", notes))
     return replace(table, schema=schema, format=Format(table.format.name, options))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def reading_notes(format: Format) -> dict[str, dict[str, Any]]:

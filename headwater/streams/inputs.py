@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 from headwater.errors import ApplicationInvalid
 from headwater.streams import tables
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Changes, Stream
+from headwater.streams.faults import sentence
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
@@ -46,7 +47,7 @@ def schema_of(stream: Stream) -> StructType:
         raise ApplicationInvalid(
             "read the schema of",
             subject,
-            str(error).splitlines()[0],
+            sentence(error),
             "Write it as in CREATE TABLE: 'user_id long, page string, at timestamp'.",
         ) from error
     if stream.time is not None and stream.time not in (LOG_TIME, PROCESSING_TIME):

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
 from headwater.streams.late import note_window
+from headwater.streams.naming import col
 from headwater.streams.times import required_time, without_time
 
 How = Literal["inner", "left", "right", "full"]
@@ -51,18 +52,18 @@ def join(
     names = _names_of_right(left, right, keys, suffix, subject)
 
     # Names that cannot clash: a stream may be joined with itself.
-    lefts = left.select(*(_col(name).alias(_LEFT + name) for name in left.columns))
-    rights = right.select(*(_col(name).alias(_RIGHT + name) for name in right.columns))
-    condition = _near(_col(_LEFT + left_time), _col(_RIGHT + right_time), earliest, latest)
+    lefts = left.select(*(col(name).alias(_LEFT + name) for name in left.columns))
+    rights = right.select(*(col(name).alias(_RIGHT + name) for name in right.columns))
+    condition = _near(col(_LEFT + left_time), col(_RIGHT + right_time), earliest, latest)
     for key in keys:
-        condition = condition & (_col(_LEFT + key) == _col(_RIGHT + key))
+        condition = condition & (col(_LEFT + key) == col(_RIGHT + key))
     joined = lefts.join(rights, condition, {"full": "full_outer"}.get(how, how))
 
     unmarked = without_time(joined, _LEFT + left_time if how == "right" else _RIGHT + right_time)
     return unmarked.select(
         *(_key(key, how) for key in keys),
-        *(_col(_LEFT + name).alias(name) for name in left.columns if name not in keys),
-        *(_col(_RIGHT + name).alias(shown) for name, shown in names.items()),
+        *(col(_LEFT + name).alias(name) for name in left.columns if name not in keys),
+        *(col(_RIGHT + name).alias(shown) for name, shown in names.items()),
     )
 
 
@@ -77,7 +78,7 @@ def interval_of(length: int) -> Column:
 
 
 def _key(key: str, how: How) -> Column:
-    left, right = _col(_LEFT + key), _col(_RIGHT + key)
+    left, right = col(_LEFT + key), col(_RIGHT + key)
     chosen = {"right": right, "full": F.coalesce(left, right)}.get(how, left)
     return chosen.alias(key)
 
@@ -132,8 +133,3 @@ def _names_of_right(
         taken.add(shown)
         names[name] = shown
     return names
-
-
-def _col(name: str) -> Column:
-    escaped = name.replace("`", "``")
-    return F.col(f"`{escaped}`")

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Emit
+from headwater.streams.faults import sentence
 
 Mode = Literal["update", "append", "complete"]
 
@@ -109,16 +110,8 @@ def _refusal(frame: DataFrame, mode: Mode) -> str | None:
     try:
         checker.checkForStreaming(_analyzed(frame), output)
     except AnalysisException as error:
-        return _sentence(error)
+        return sentence(error)
     return None
-
-
-def _sentence(error: AnalysisException) -> str:
-    """Spark's reason without the error class before it, the plan behind it and the SQL state."""
-    text = str(error).strip().splitlines()[0]
-    if text.startswith("["):
-        text = text.partition("] ")[2]
-    return text.partition(" SQLSTATE")[0].rstrip(".; ")
 
 
 def _cause(refusals: dict[Mode, str]) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
@@ -14,10 +15,16 @@ from headwater.streams import realtime
 from headwater.streams.columns import noted
 from headwater.streams.declarations import Files, Format, Node, Output, Stream, Table, Topic, View
 from headwater.streams.engine.fingerprint import fingerprint
+from headwater.streams.faults import reason, sentence
 from headwater.streams.graph import Graph, describe
 from headwater.streams.late import WindowUse, windows_used
 from headwater.streams.modes import Mode, choose_mode, prepared
+from headwater.streams.naming import quoted, type_text
+from headwater.streams.sinks.files import unwritable
+from headwater.streams.sinks.topics import records
+from headwater.streams.sinks.views import view_schema
 from headwater.streams.tables import changes_of, row_schema, view_of
+from headwater.views.definitions import fault
 
 DELAY = "spark.watermarkDelayMs"  # the key by which Spark marks the event-time column
 
@@ -93,6 +100,7 @@ def plan(
             realtime.check(node, frame)
         frame = prepared(frame)
         _check_columns(node, frame.schema)
+        _check_kept(node, frame)
         mode = _mode(node, frame)
         pipelines.append(
             Pipeline(
@@ -116,15 +124,24 @@ def _call(node: Output, inputs: Mapping[str, DataFrame]) -> DataFrame:
     subject = describe(node.function)
     try:
         frame: Any = node.function(**inputs)
-    except HeadwaterError:
-        raise
+    except HeadwaterError as error:  # of a window, a join: it does not know in whose function it stands
+        raise _within(error, subject) from error
     except PySparkException as error:
         raise ApplicationInvalid("run", subject, _spark_reason(error, inputs)) from error
+    except Py4JNetworkError:  # Java has ended, which is not the function's fault
+        raise
+    except Exception as error:
+        file = getattr(getattr(node.function, "__code__", None), "co_filename", "")
+        raise ApplicationInvalid("run", subject, reason(error, file), "Correct the function.") from error
     if not isinstance(frame, DataFrame):
         raise ApplicationInvalid(
             "run", subject, f"it returned {type(frame).__name__} and not a DataFrame", "Return the DataFrame."
         )
     return frame
+
+
+def _within(error: HeadwaterError, function: str) -> HeadwaterError:
+    return type(error)(error.operation, f"{error.subject} in {function}", error.cause, error.next_step)
 
 
 def _spark_reason(error: PySparkException, inputs: Mapping[str, DataFrame]) -> str:
@@ -134,8 +151,7 @@ def _spark_reason(error: PySparkException, inputs: Mapping[str, DataFrame]) -> s
     if condition.startswith("UNRESOLVED_COLUMN"):
         wanted = str(parameters.get("objectName", "?")).replace("`", "")
         return f"it wants the column {wanted!r}, and {has}"
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0].rstrip('.')} ({has})" if lines else f"{type(error).__name__} ({has})"
+    return f"{sentence(error)} ({has})"
 
 
 def _check_columns(node: Output, schema: StructType) -> None:
@@ -157,6 +173,23 @@ def _check_columns(node: Output, schema: StructType) -> None:
             f"it returns more than one column named {', '.join(twice)}",
             "Rename or drop one of them.",
         )
+
+
+def _check_kept(node: Output, frame: DataFrame) -> None:
+    """Whether what the function returns can be written where it is to go."""
+    cause = None
+    if isinstance(node, View):
+        cause = fault(view_schema(node.name, 1, frame.schema, node.key))
+    elif isinstance(node, Topic):
+        try:
+            records(frame, node.key)
+        except AnalysisException as error:
+            cause = f"JSON cannot hold it: {sentence(error)}"
+    else:
+        cause = unwritable(frame.schema)
+    if cause is not None:
+        step = "Cast, rename or drop the column."
+        raise ApplicationInvalid("declare", describe(node.function), cause, step)
 
 
 def _plan_table(table: Table, opened: Callable[[Stream, bool], DataFrame]) -> Pipeline:
@@ -199,6 +232,7 @@ def _plan_recomputed(
         )
     frame = _call(node, {name: spark.createDataFrame([], schemas[name]) for name in kinds})
     _check_columns(node, frame.schema)
+    _check_kept(node, frame)
     return Recomputed(node, node.inputs, frame.schema, fingerprint(frame, node.version, _extra(node)))
 
 
@@ -210,7 +244,7 @@ def _extra(node: Output, read: tuple[Stream, ...] = ()) -> list[object]:
 
 def _as_stream(node: Topic, schema: StructType, read: tuple[Stream, ...]) -> Stream:
     """A topic of the application, as those see it who read it further down."""
-    fields = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+    fields = ", ".join(f"{quoted(field.name)} {type_text(field.dataType)}" for field in schema.fields)
     times = [
         field.name
         for field in schema.fields

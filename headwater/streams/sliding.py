@@ -12,6 +12,7 @@ from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
 from headwater.streams.joins import interval_of
 from headwater.streams.late import note_window
+from headwater.streams.naming import col
 from headwater.streams.times import required_time, without_time
 
 _EVENT, _COPIES = "_headwater_event_", "_headwater_copies"
@@ -45,20 +46,20 @@ def sliding(
     # The stream joined with itself, then gathered by event. Events that are equal in every column are one
     # group, and are as many as the event finds of itself. (An id for each would have to be a random one, and
     # a repeated batch would spread its rows otherwise over its tasks; writing each row once rests on that.)
-    events = frame.select(*(_col(name).alias(_EVENT + name) for name in frame.columns)).dropDuplicates()
-    own = _col(_EVENT + moment)
-    condition = (_col(moment) <= own) & (_col(moment) >= own - length)
+    events = frame.select(*(col(name).alias(_EVENT + name) for name in frame.columns)).dropDuplicates()
+    own = col(_EVENT + moment)
+    condition = (col(moment) <= own) & (col(moment) >= own - length)
     for key in keys:
-        condition = condition & (_col(_EVENT + key) == _col(key))
+        condition = condition & (col(_EVENT + key) == col(key))
     pairs = without_time(events.join(frame, condition), moment)
 
-    same = reduce(and_, (_col(_EVENT + name).eqNullSafe(_col(name)) for name in frame.columns))
-    gathered = pairs.groupBy(*(_col(_EVENT + name) for name in frame.columns)).agg(
+    same = reduce(and_, (col(_EVENT + name).eqNullSafe(col(name)) for name in frame.columns))
+    gathered = pairs.groupBy(*(col(_EVENT + name) for name in frame.columns)).agg(
         *(column.alias(name) for name, column in aggregates.items()), F.count_if(same).alias(_COPIES)
     )
-    copied = gathered.withColumn(_COPIES, F.explode(F.sequence(F.lit(1), _col(_COPIES))))
+    copied = gathered.withColumn(_COPIES, F.explode(F.sequence(F.lit(1), col(_COPIES))))
     return copied.select(
-        *(_col(_EVENT + name).alias(name) for name in frame.columns), *(_col(name) for name in aggregates)
+        *(col(_EVENT + name).alias(name) for name in frame.columns), *(col(name) for name in aggregates)
     )
 
 
@@ -95,8 +96,3 @@ def _has_map(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return any(_has_map(field.dataType) for field in kind)
     return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))
-
-
-def _col(name: str) -> Column:
-    escaped = name.replace("`", "``")
-    return F.col(f"`{escaped}`")

@@ -16,7 +16,9 @@ from pyspark.sql.types import StructType
 from headwater.errors import ApplicationInvalid
 from headwater.streams.columns import reading_notes
 from headwater.streams.declarations import Changes, Format, Table, TableView
+from headwater.streams.faults import sentence
 from headwater.streams.formats.changes import ChangeReader
+from headwater.streams.naming import type_text
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.spark_json import decode_in_spark
@@ -75,7 +77,7 @@ def row_schema(table: Table | Changes) -> StructType:
         raise ApplicationInvalid(
             "read the schema of",
             subject,
-            str(error).splitlines()[0],
+            sentence(error),
             "Write it as in CREATE TABLE: 'id long, name string, joined date'.",
         ) from error
     names = schema.fieldNames()
@@ -96,7 +98,7 @@ def row_schema(table: Table | Changes) -> StructType:
                 "Leave the column out.",
             )
         try:
-            arrow_type(field.dataType.simpleString())
+            arrow_type(type_text(field.dataType))
         except ValueError as error:
             raise ApplicationInvalid("declare", subject, str(error), "Declare another type.") from None
     return schema
@@ -142,7 +144,7 @@ def problems(
 
 def reader_of(schema: StructType, key: tuple[str, ...], format: Format) -> ChangeReader:
     """What reads the records of a table."""
-    columns = {field.name: field.dataType.simpleString() for field in schema.fields}
+    columns = {field.name: type_text(field.dataType) for field in schema.fields}
     said, notes = format.option("timestamps"), reading_notes(format)
     return ChangeReader(
         columns,

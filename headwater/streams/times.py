@@ -12,6 +12,7 @@ from pyspark.sql.types import TimestampType
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME
 from headwater.streams.durations import Duration, interval
+from headwater.streams.naming import col
 from headwater.streams.windows import WATERMARK
 
 __all__ = [
@@ -97,9 +98,7 @@ def required_time(frame: DataFrame, operation: str, subject: str) -> str:
 def without_time(frame: DataFrame, *columns: str) -> DataFrame:
     """The frame with these columns, or all, as plain times: only one event time may enter a state."""
     chosen = columns or tuple(frame.columns)
-    return frame.select(
-        *(_unmarked(frame, name) if name in chosen else F.col(_quoted(name)) for name in frame.columns)
-    )
+    return frame.select(*(_unmarked(frame, name) if name in chosen else col(name) for name in frame.columns))
 
 
 def with_ticks(events: DataFrame, ticks: DataFrame, time: str, lateness: Duration) -> DataFrame:
@@ -113,7 +112,7 @@ def with_ticks(events: DataFrame, ticks: DataFrame, time: str, lateness: Duratio
     tick: Spark moves a filter below a watermark unless it looks at the event time.
     """
     marked = events.withColumn(_TICK, F.lit(False))
-    passing = ticks.select(F.col(_quoted(time)), F.lit(True).alias(_TICK))
+    passing = ticks.select(col(time), F.lit(True).alias(_TICK))
     both = marked.unionByName(passing, allowMissingColumns=True)
     return with_ticks_among(both, _TICK, time, lateness)
 
@@ -121,7 +120,7 @@ def with_ticks(events: DataFrame, ticks: DataFrame, time: str, lateness: Duratio
 def with_ticks_among(frame: DataFrame, is_tick: str, time: str, lateness: Duration) -> DataFrame:
     """As `with_ticks`, for a frame with both, in which a column says which rows are ticks; it is dropped."""
     bounded = frame.withColumn(_BOUND, F.when(F.col(is_tick), F.lit(_LAST)).otherwise(F.lit(_FIRST)))
-    above = F.coalesce(F.unix_micros(F.col(_quoted(time))), F.lit(0)) > F.col(_BOUND)
+    above = F.coalesce(F.unix_micros(col(time)), F.lit(0)) > F.col(_BOUND)
     return watermarked(bounded, time, lateness, keep=above).drop(_BOUND, is_tick)
 
 
@@ -143,13 +142,8 @@ def _column(time: str | Column) -> Column:
 
 def _unmarked(frame: DataFrame, name: str) -> Column:
     marks = frame.schema[name].metadata or {}
-    column = F.col(_quoted(name))
+    column = col(name)
     if WATERMARK not in marks:
         return column
     rest = {key: value for key, value in marks.items() if key != WATERMARK}
     return column.alias(name, metadata=rest | _NO_TIME)
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"

@@ -17,12 +17,13 @@ def check(schema: ViewSchema) -> None:
     Traceback (most recent call last):
     headwater.errors.ApplicationInvalid: cannot define the view words: its key 'word' is not a column of it...
     """
-    cause = _fault(schema)
+    cause = fault(schema)
     if cause is not None:
         raise ApplicationInvalid("define the view", schema.name, cause)
 
 
-def _fault(schema: ViewSchema) -> str | None:
+def fault(schema: ViewSchema) -> str | None:
+    """Why some store could not keep such a view, if it could not."""
     if not _NAME.fullmatch(schema.name) or schema.name.lower().startswith("headwater_"):
         return (
             "its name must be of at most 48 letters, digits, '_', '.' and '-', not begin with a digit, "

@@ -1,6 +1,7 @@
 """Spark's type strings as Arrow types. Pure."""
 
 import functools
+import re
 
 import pyarrow as pa
 
@@ -28,6 +29,8 @@ _SCALARS = {
     "decimal": pa.decimal128(10, 0),
 }
 
+_MEMBER = re.compile(r"(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<plain>[^:`]+))\s*:(?P<kind>.*)", re.DOTALL)
+
 
 @functools.lru_cache(maxsize=4096)
 def arrow_type(text: str) -> pa.DataType:
@@ -37,6 +40,8 @@ def arrow_type(text: str) -> pa.DataType:
     struct<start: timestamp[us, tz=UTC], end: timestamp[us, tz=UTC]>
     >>> print(arrow_type("map<string,array<decimal(10,2)>>"))
     map<string, list<element: decimal128(10, 2)>>
+    >>> print(arrow_type("struct<`a: ``b``, c`:int>"))
+    struct<a: `b`, c: int32>
     >>> arrow_type("interval day to second")
     Traceback (most recent call last):
     ValueError: no view keeps the type 'interval day to second'
@@ -64,22 +69,28 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def _member(text: str) -> pa.Field:
-    name, colon, kind = text.strip().partition(":")
-    if not colon:
+    match = _MEMBER.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not name:type")
-    return pa.field(name.strip().strip("`"), arrow_type(kind))
+    name = match["quoted"].replace("``", "`") if match["quoted"] is not None else match["plain"].strip()
+    return pa.field(name, arrow_type(match["kind"]))
 
 
 def _parts(text: str) -> list[str]:
-    """What commas separate outside of brackets.
+    """What commas separate outside of brackets and of quoted names.
 
-    >>> _parts("a:int,b:map<string,int>,c:decimal(4,2)")
-    ['a:int', 'b:map<string,int>', 'c:decimal(4,2)']
+    >>> _parts("a:int,b:map<string,int>,`c, (d`:decimal(4,2)")
+    ['a:int', 'b:map<string,int>', '`c, (d`:decimal(4,2)']
     """
     parts: list[str] = []
     depth = begin = 0
+    is_quoted = False
     for at, character in enumerate(text):
-        if character in "<(":
+        if character == "`":  # a doubled one inside of a name closes it and opens it again
+            is_quoted = not is_quoted
+        elif is_quoted:
+            continue
+        elif character in "<(":
             depth += 1
         elif character in ">)":
             depth -= 1

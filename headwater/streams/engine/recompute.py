@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.errors import HeadwaterError
 from headwater.streams.engine.checkpoint import Offsets, merge
 from headwater.streams.engine.watch import first_line
 from headwater.streams.planning import Recomputed
@@ -77,7 +76,9 @@ class Recompute:
                         self.batches[name] += 1
                         self._changed(name)
                     self.errors[name] = None
-                except (HeadwaterError, PySparkException) as error:
+                except Py4JNetworkError:  # Java has ended: the engine says so
+                    return
+                except Exception as error:  # also what the function raises: nobody else would say so
                     self.errors[name] = first_line(error)
                     logger.error("cannot compute the view %s: %s", name, self.errors[name])
                     if not last:

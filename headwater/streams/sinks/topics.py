@@ -19,12 +19,20 @@ from headwater.client.connection import Connection
 from headwater.client.marked import PLACES, MarkedWriter, prepare_marks
 from headwater.client.transactions import TransactionalWriter
 from headwater.streams.engine.checkpoint import Checkpoint
+from headwater.streams.naming import col
 from headwater.streams.sinks.collecting import Collector
 
 CHUNK = 50_000  # records handed to the producer at once
 
 # As Kafka's Java client does it, so that a key goes to one partition whoever writes it.
 PRODUCER = {"partitioner": "murmur2_random", "linger.ms": "2"}
+
+# Spark's own way has milliseconds; who reads the topic is to have what the function gave.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def records(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
@@ -36,15 +44,14 @@ def records(frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def _json(columns: list[str] | tuple[str, ...]) -> Column:
-    quoted = [F.col(f"`{name}`") for name in columns]
-    return F.to_json(F.struct(*quoted), {"ignoreNullFields": "false"})
+    return F.to_json(F.struct(*map(col, columns)), _JSON)
 
 
 def _key(schema: StructType, key: tuple[str, ...]) -> Column:
     if not key:
         return F.lit(None).cast("string")
     if len(key) == 1 and isinstance(schema[key[0]].dataType, StringType | NumericType):
-        return F.col(f"`{key[0]}`").cast("string")
+        return col(key[0]).cast("string")
     return _json(key)
 
 

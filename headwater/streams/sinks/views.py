@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint
+from headwater.streams.naming import col, type_text
 from headwater.streams.sinks.collecting import Collector
 from headwater.views.model import Batch, Column, ViewSchema
 from headwater.views.store import ViewStore
@@ -23,7 +24,7 @@ WHOSE = "_whose"
 
 def view_schema(name: str, build: int, schema: StructType, key: tuple[str, ...]) -> ViewSchema:
     """A schema of Spark as the store keeps it."""
-    columns = tuple(Column(field.name, field.dataType.simpleString()) for field in schema.fields)
+    columns = tuple(Column(field.name, type_text(field.dataType)) for field in schema.fields)
     return ViewSchema(name, build, columns, key)
 
 
@@ -34,7 +35,7 @@ def together(frames: Sequence[DataFrame]) -> DataFrame:
     marked = [
         frame.select(
             F.lit(number).alias(WHOSE),
-            *(F.col(f"`{name}`").alias(f"{number}.{name}") for name in frame.columns),
+            *(col(name).alias(f"{number}.{name}") for name in frame.columns),
         )
         for number, frame in enumerate(frames)
     ]

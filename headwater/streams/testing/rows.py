@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration
+from headwater.streams.faults import sentence
 from headwater.streams.schema import Schema
 
 Row = dict[str, Any]
@@ -62,7 +63,7 @@ def parsed(ddl: str, subject: str) -> StructType:
         raise ApplicationInvalid(
             "read the schema of",
             subject,
-            str(error).splitlines()[0],
+            sentence(error),
             "Write it as in CREATE TABLE: 'user_id long, page string, at timestamp'.",
         ) from error
     assert isinstance(schema, StructType)
