@@ -70,6 +70,9 @@ def points(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Points:
         name = texts.value(_label(member(row, chart.by))) if chart.by else chart.y
         found.setdefault(x, {})[name] = found.get(x, {}).get(name, 0) + y
         totals[name] = totals.get(name, 0) + abs(y)
+    else:
+        if len(rows) >= MOST_ROWS and chart.kind in ("line", "area") and len(found) > 1:
+            found.popitem()  # not all of its rows were read: it would look like a dip
     largest = sorted(totals, key=lambda name: totals[name], reverse=True)[:MOST_NAMES]
     names = tuple(sorted(largest)) if chart.by else tuple(largest)
     # Spans before a name's first point have no line; a bar without a part has none there.

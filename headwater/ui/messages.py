@@ -5,6 +5,8 @@ it has looked, and goes on from there when asked. What readers of committed data
 """
 
 import base64
+import json
+import re
 import threading
 import time
 from collections import deque
@@ -12,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-import orjson
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from headwater.client.admin import Admin
@@ -61,7 +62,7 @@ class Shown:
         if self.value is None:
             return ""
         if self.is_json and not self.is_cut:
-            return orjson.dumps(orjson.loads(self.value), option=orjson.OPT_INDENT_2).decode()
+            return in_lines(self.value)
         return self.value
 
 
@@ -75,6 +76,40 @@ class MessagePage:
     looked_at: int = 0  # offsets
     has_older: bool = False
     has_newer: bool = False
+
+
+_JSON_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_INDENT, _DEEPEST = "  ", 40  # what is deeper stands below one another
+
+
+def in_lines(text: str) -> str:
+    """JSON in many lines, with all that stands in it as it was written: digits, escapes, and names that come twice.
+
+    >>> print(in_lines('{"price":1.10,"n":[],"n":[12345678901234567890,{}]}'))
+    {
+      "price": 1.10,
+      "n": [],
+      "n": [
+        12345678901234567890,
+        {}
+      ]
+    }
+    """
+    parts: list[str] = []
+    depth = 0
+    before = ""
+    for piece in _JSON_PIECE.findall(text):
+        if piece in ("}", "]"):
+            depth -= 1
+            if before not in ("{", "["):
+                parts.append("\n" + _INDENT * min(depth, _DEEPEST))
+        elif before in ("{", "[", ","):
+            parts.append("\n" + _INDENT * min(depth, _DEEPEST))
+        parts.append(": " if piece == ":" else piece)
+        if piece in ("{", "["):
+            depth += 1
+        before = piece
+    return "".join(parts)
 
 
 def message_filter(text: str) -> Test | None:
@@ -334,7 +369,7 @@ def _is_json(content: bytes | None) -> bool:
     if not content or content[:1] not in b'{["-0123456789tfn':
         return False
     try:
-        orjson.loads(content)
-    except ValueError:
+        json.loads(content, parse_int=str, parse_float=str)  # digits without end are JSON as well
+    except (ValueError, RecursionError):
         return False
     return True

@@ -15,12 +15,13 @@ FAR_BEHIND = 60.0  # seconds a status is old before it says that something is st
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. ``link`` is the page of the dashboard that shows more."""
+    """One thing that is wrong. ``short`` says it in the bar at the top; ``link`` is the page that shows more."""
 
     tone: Tone
     what: str
     why: str
     next_step: str
+    short: str
     link: str = ""
 
 
@@ -51,31 +52,33 @@ def _engine(facts: Facts) -> Iterator[Problem]:
             "The application is not running",
             "no engine has run with this data directory, so nothing is computed",
             command,
+            "not running",
         )
     elif facts.engine == "stopped":
-        yield Problem("warn", "The application is stopped", f"its engine stopped {since}", command)
+        yield Problem("warn", "The application is stopped", f"its engine stopped {since}", command, "stopped")
     elif facts.engine == "ended":
         why = (
             f"its engine (process {document.get('pid')}) has ended without stopping; it was last seen {since}"
         )
         step = "Look at what it printed, and start it again: it goes on where it was."
-        yield Problem("bad", "The engine is gone", why, step)
+        yield Problem("bad", "The engine is gone", why, step, "gone")
     elif facts.engine == "stuck":
         why = f"its process lives, but has not said anything since {since.removesuffix(' ago')}"
-        yield Problem("bad", "The engine does not answer", why, "Look at what it printed; restart it.")
+        step = "Look at what it printed; restart it."
+        yield Problem("bad", "The engine does not answer", why, step, "does not answer")
 
 
 def _broker(facts: Facts) -> Iterator[Problem]:
     if facts.broker_error is not None:
         cause, step = in_words(facts.broker_error)
         where = f"{facts.broker_error.subject}: " if isinstance(facts.broker_error, HeadwaterError) else ""
-        yield Problem("bad", "The broker does not answer", where + cause, step, "topics")
+        yield Problem("bad", "The broker does not answer", where + cause, step, "no broker", "topics")
 
 
 def _store(facts: Facts) -> Iterator[Problem]:
     if facts.store_error is not None:
         cause, step = in_words(facts.store_error)
-        yield Problem("bad", "The view store does not answer", cause, step, "views")
+        yield Problem("bad", "The view store does not answer", cause, step, "no view store", "views")
 
 
 def _queries(facts: Facts) -> Iterator[Problem]:
@@ -87,7 +90,7 @@ def _queries(facts: Facts) -> Iterator[Problem]:
         tries = f" (restarted {texts.counted(times, 'time')})" if times else ""
         is_over = output["state"] == "failed"
         what = f"The query {name} " + ("has failed for good" if is_over else "keeps failing")
-        yield Problem("bad", what, cause + tries, step, f"queries/{name}")
+        yield Problem("bad", what, cause + tries, step, "a query fails", f"queries/{name}")
 
 
 def _connectors(facts: Facts, known: frozenset[str]) -> Iterator[Problem]:
@@ -102,18 +105,19 @@ def _connectors(facts: Facts, known: frozenset[str]) -> Iterator[Problem]:
     for name in sorted(known - seen):
         step = "Run it: headwater up runs it with the application, headwater connect run by itself."
         why = "it is declared, and has never run with this data directory"
-        yield Problem("warn", f"{name} is not running", why, step, "connect")
+        short = "a source or sink is not running"
+        yield Problem("warn", f"{name} is not running", why, step, short, "connect")
 
 
 def _connector(facts: Facts, kind: str, document: Mapping[str, Any]) -> Iterator[Problem]:
     name, state, error = document["name"], document["state"], document.get("error") or ""
     cause, step = split_error(error) if error else ("", "")
     if state == "failed":
-        yield Problem("bad", f"The {kind} {name} has failed", cause or "it does not say why", step, "connect")
+        why = cause or "it does not say why"
+        yield Problem("bad", f"The {kind} {name} has failed", why, step, f"a {kind} failed", "connect")
     elif document["running"] and error:
-        yield Problem("warn", f"The {kind} {name} is waiting", cause, step, "connect")
+        yield Problem("warn", f"The {kind} {name} is waiting", cause, step, f"a {kind} is waiting", "connect")
     elif not document["running"] and facts.engine == "running":
         why = f"its process ended {texts.ago(document.get('at'), facts.at)}"
-        yield Problem(
-            "warn", f"The {kind} {name} is not running", cause or why, step or "Start it again.", "connect"
-        )
+        what, short = f"The {kind} {name} is not running", f"a {kind} is not running"
+        yield Problem("warn", what, cause or why, step or "Start it again.", short, "connect")

@@ -26,6 +26,7 @@ class ChartData:
 
     points: Points = field(default_factory=Points)
     total: float | None = None
+    is_part: bool = False  # of the view: it has more rows than a chart reads
     cause: str = ""
 
 
@@ -73,7 +74,8 @@ class Reads:
             order = charting.order(chart, version.schema)
             rows = self._store.rows(chart.view, order=order, limit=charting.MOST_ROWS)
             if chart.kind == "number":
-                return ChartData(total=charting.total(chart, rows))
+                is_part = version.progress.rows > len(rows)
+                return ChartData(total=charting.total(chart, rows), is_part=is_part)
             return ChartData(charting.points(chart, rows))
 
         return self._kept(("chart", chart), chart.view, read, lambda cause: ChartData(cause=cause))

@@ -31,6 +31,17 @@ def row(minute: int, country: str, count: Any) -> dict[str, Any]:
     }
 
 
+def test_a_time_whose_rows_were_not_all_read_is_left_out() -> None:
+    chart = Chart("clicks", "window", "count", by="country", points=500)
+    rows = [row(100 - n // 30, f"c{n % 30}", 1) for n in range(charting.MOST_ROWS)]
+    assert len(rows) % 30
+    found = charting.points(chart, rows)
+    assert len(found.rows) == len(rows) // 30
+    assert None not in found.rows[0]
+    few = charting.points(chart, rows[:-1])  # they are all that there are
+    assert len(few.rows) == len(rows) // 30 + 1
+
+
 def test_a_window_stands_for_its_start_and_lines_go_from_left_to_right() -> None:
     chart = Chart("clicks", "window", "count", by="country")
     found = charting.points(chart, [row(1, "CH", 4), row(0, "CH", 2), row(0, "DE", 3)])

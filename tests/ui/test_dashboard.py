@@ -149,6 +149,14 @@ def test_an_application_that_stopped_says_so(page: Page, address: str, world: Wo
     try:
         expect(page.locator(".hw-notice")).to_contain_text("The application is stopped")
         expect(page.locator("[data-engine]")).to_have_text("stopped")
+        for path in ("/views", "/views/users", "/queries/top_products"):  # what they show is old
+            page.goto(f"{address}{path}")
+            expect(page.locator(".hw-notice")).to_contain_text("The application is stopped")
+        page.goto(f"{address}/topics")
+        expect(page.locator('[data-row="shop.clicks"]')).to_be_visible()
+        expect(page.locator(".hw-notice")).to_have_count(0)
+        page.locator(".hw-pill").click()
+        expect(page).to_have_url(f"{address}/")
     finally:
         world.stopped = False
     expect(page.locator(".hw-notice")).to_have_count(0)
@@ -173,11 +181,11 @@ def test_topics_with_their_partitions_sizes_and_readers(page: Page, address: str
 def test_partitions_readers_and_configuration_of_a_topic(page: Page, address: str) -> None:
     page.goto(f"{address}/topics/shop.clicks")
     expect(tile(page, "retention")).to_have_text("7 d")
-    page.get_by_role("button", name="Partitions").click()
+    page.get_by_role("tab", name="Partitions").click()
     changes(page.locator('[data-row="0"] [data-column="end"]'))
-    page.get_by_role("button", name="Readers").click()
+    page.get_by_role("tab", name="Readers").click()
     expect(page.locator('[data-row="query clicks_by_country"] [data-column="lag"]')).to_be_visible()
-    page.get_by_role("button", name="Configuration").click()
+    page.get_by_role("tab", name="Configuration").click()
     expect(page.locator('[data-row="retention.ms"] [data-column="meaning"]')).to_have_text("7 d")
     expect(page.locator('[data-row="retention.ms"] [data-column="source"]')).to_have_text("this topic")
 
@@ -386,6 +394,21 @@ def test_with_a_token_one_signs_in_first(browser: Browser, world: World) -> None
             )  # the figures come over a socket of its own
         finally:
             page.context.close()
+
+
+def test_the_window_has_a_title_and_the_keyboard_is_enough(page: Page, address: str) -> None:
+    page.goto(f"{address}/topics/shop.orders")
+    expect(page).to_have_title("shop.orders · shop · Headwater")
+    rows = page.locator(ROWS)
+    expect(rows).to_have_count(50)
+    rows.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+    expect(page.locator("[data-detail]")).to_contain_text("Partition")
+    page.get_by_role("link", name="Queries").click()
+    expect(page).to_have_title("Queries · shop · Headwater")
+    expect(page.locator('[aria-current="page"]')).to_have_text("Queries")
 
 
 def test_what_is_not_there_is_said(page: Page, address: str) -> None:

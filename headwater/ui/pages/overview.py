@@ -15,7 +15,7 @@ SPARK_SAMPLES = 90  # of the last, in the small line of a tile
 def build(gatherer: Gatherer) -> None:
     """The page."""
     app = gatherer.serving.app
-    page = Page(gatherer, notices=True)
+    page = Page(gatherer, lambda _: True)
     picture = Picture(app, BASE)
     with page.content:
         tiles = Tiles()

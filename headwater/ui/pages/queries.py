@@ -25,7 +25,7 @@ COLUMNS = (
 
 def build(gatherer: Gatherer) -> None:
     """The page."""
-    page = Page(gatherer, notices=True)
+    page = Page(gatherer, lambda link: not link or link == "topics" or link.startswith("queries/"))
     with page.content:
         lead = heading("Queries")
         outer, _ = card()

@@ -8,8 +8,8 @@ from headwater.streams.graph import describe
 from headwater.ui import texts
 from headwater.ui.facts import Facts, Gatherer
 from headwater.ui.pages.queries import state_cell
-from headwater.ui.parts.elements import Notices, Sheet, Tiles, Trend, anchor, body, box, card, link, said
-from headwater.ui.parts.frame import Page, notices_of
+from headwater.ui.parts.elements import Sheet, Tiles, Trend, anchor, body, box, card, link, said
+from headwater.ui.parts.frame import Page
 from headwater.ui.problems import split_error
 
 PHASES = {
@@ -36,12 +36,11 @@ INPUTS = (
 
 def build(gatherer: Gatherer, name: str) -> None:
     """The page."""
-    page = Page(gatherer)
+    page = Page(gatherer, lambda link: link in ("", "topics", f"queries/{name}"))
     node = next((node for node in gatherer.serving.app.nodes if node.name == name), None)
     history = gatherer.history(name)
     with page.content:
         state = _heading(name, node)
-        trouble = Notices()
         tiles = Tiles()
         trends: list[Trend] = []
         charts = _charts()
@@ -61,10 +60,6 @@ def build(gatherer: Gatherer, name: str) -> None:
 
     def refresh(facts: Facts) -> None:
         output = facts.outputs.get(name)
-        here = link("queries", name)
-        trouble.show(
-            items=[{**item, "href": ""} for item in notices_of(facts, gatherer) if item["href"] == here]
-        )
         if output is None:
             state.set_text("has not run yet" if node is not None else "is not a query of this application")
             return

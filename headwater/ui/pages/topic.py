@@ -42,7 +42,7 @@ SLOW_SECONDS = 5.0  # between two looks at groups and configurations
 
 def build(gatherer: Gatherer, name: str) -> None:
     """The page."""
-    page = Page(gatherer)
+    page = Page(gatherer, lambda link: link == "topics")
     with page.content:
         heading(name, topic_uses(gatherer).get(name, ""), above=("topics", "Topics"))
         tiles = Tiles()
@@ -102,28 +102,30 @@ class _Tabs:
     def __init__(self, names: tuple[str, ...]) -> None:
         self._buttons: dict[str, Any] = {}
         self._panels: dict[str, Any] = {}
-        with box("hw-tabs"):
+        with box("hw-tabs").props("role=tablist"):
             for name in names:
-                button = box("hw-tab", "button").props('type="button"').on("click", self._opens(name))
+                button = box("hw-tab", "button").props('type="button" role="tab"')
+                button.on("click", self._opens(name))
                 with button:
                     said(name, "", "span")
                 self._buttons[name] = button
         self._first = names[0]
 
     def panel(self, name: str) -> Any:
-        panel = self._panels[name] = box("hw-panel")
-        panel.set_visibility(name == self._first)
-        if name == self._first:
-            self._buttons[name].classes(add="is-here")
+        panel = self._panels[name] = box("hw-panel").props("role=tabpanel")
+        panel.props["aria-label"] = name
+        self._mark(name, name == self._first)
         return panel
+
+    def _mark(self, name: str, is_here: bool) -> None:
+        self._panels[name].set_visibility(is_here)
+        self._buttons[name].classes(add="is-here" if is_here else "", remove="" if is_here else "is-here")
+        self._buttons[name].props(f"aria-selected={str(is_here).lower()}")
 
     def _opens(self, name: str) -> Callable[[], None]:
         def show() -> None:
-            for other, panel in self._panels.items():
-                panel.set_visibility(other == name)
-                self._buttons[other].classes(
-                    add="is-here" if other == name else "", remove="" if other == name else "is-here"
-                )
+            for other in self._panels:
+                self._mark(other, other == name)
 
         return show
 

@@ -29,7 +29,7 @@ COLUMNS = (
 
 def build(gatherer: Gatherer) -> None:
     """The page."""
-    page = Page(gatherer)
+    page = Page(gatherer, lambda link: link == "topics")
     uses = topic_uses(gatherer)
     state = {"internal": False, "text": ""}
     with page.content:
@@ -39,7 +39,7 @@ def build(gatherer: Gatherer) -> None:
             with box("hw-tools"):
                 find = (
                     ui.input(placeholder="Find a topic")
-                    .props("dense outlined clearable")
+                    .props('dense outlined clearable aria-label="Find a topic"')
                     .classes("hw-filter")
                 )
                 internal = ui.switch("Kafka's own").props("dense size=xs")

@@ -15,7 +15,7 @@ from headwater.ui.parts.rows import RowsPanel
 
 def build(gatherer: Gatherer, name: str) -> None:
     """The page."""
-    page = Page(gatherer)
+    page = Page(gatherer, lambda link: link in ("", "views", f"queries/{name}"))
     app = gatherer.serving.app
     declared: list[Chart] = [chart for chart in app.charts if chart.view == name]
     with page.content:

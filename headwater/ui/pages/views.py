@@ -22,7 +22,7 @@ COLUMNS = (
 
 def build(gatherer: Gatherer) -> None:
     """The page."""
-    page = Page(gatherer)
+    page = Page(gatherer, lambda link: link in ("", "views") or link.startswith("queries/"))
     kinds = {node.name: node.kind for node in gatherer.serving.app.nodes}
     with page.content:
         lead = heading("Views")

@@ -50,6 +50,7 @@ class ChartCard:
         self._said.set_visibility(bool(self._said.text))
         if self._chart.kind == "number":
             self._number.set_text("" if data.cause else f"{data.total or 0:,.10g}")
+            self._note.set_text(f"of the first {charting.MOST_ROWS:,} rows only" if data.is_part else "")
             return
         if data.cause:
             return

@@ -61,6 +61,7 @@ class Chooser:
         select = ui.select(options, value=options[0]).props(
             f'dense outlined options-dense prefix="{label}:" data-{label}=""'
         )
+        select.props["aria-label"] = label
         select.on_value_change(self._chosen)
         return select
 

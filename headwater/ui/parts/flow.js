@@ -3,7 +3,7 @@ export default {
   template: `
     <div class="hw-flow" :style="{ maxHeight: maxHeight + 'px' }">
       <svg :viewBox="'0 0 ' + width + ' ' + height" :width="width" :height="height"
-           :style="{ minWidth: Math.min(width, width * 0.72) + 'px' }" role="img" :aria-label="label">
+           :style="{ minWidth: Math.min(width, width * 0.72) + 'px' }" role="group" :aria-label="label">
         <defs>
           <marker id="hw-arrow" markerWidth="8" markerHeight="8" refX="6.5" refY="4" orient="auto">
             <path d="M1,1 L7,4 L1,7" fill="none" stroke="context-stroke" stroke-width="1.4"/>

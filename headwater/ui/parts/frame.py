@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 from nicegui import ui
 from nicegui.element import Element
 
 from headwater.ui.facts import Facts, Gatherer
 from headwater.ui.parts.elements import Notices, anchor, box, link, said
-from headwater.ui.problems import problems
+from headwater.ui.problems import Problem, problems
 
 PAGES = (
     ("", "Overview"),
@@ -45,13 +46,14 @@ THEME_SCRIPT = """
 })();
 """
 
-_STATES = {
-    "running": ("ok", "running"),
-    "stuck": ("bad", "does not answer"),
-    "stopped": ("warn", "stopped"),
-    "ended": ("bad", "gone"),
-    "never": ("warn", "not running"),
-}
+
+def title_of(page: str, application: str) -> str:
+    """What the window is called: of many tabs of a browser only the beginning is seen.
+
+    >>> title_of("clicks_by_country", "shop")
+    'clicks_by_country · shop · Headwater'
+    """
+    return " · ".join(filter(None, (page, application, "Headwater")))
 
 
 class Frame:
@@ -71,7 +73,7 @@ class Frame:
                 here.props["data-page"] = path
                 self._navigation[path] = here
             box("hw-grow")
-            with box("hw-pill"):
+            with anchor("hw-pill", link()) as self._pill:
                 self._dot = box("hw-dot", "span")
                 self._state = said("", "", "span").props('data-engine=""')
             with (
@@ -82,59 +84,66 @@ class Frame:
                 ui.icon("contrast", size="18px")
 
     def moved(self, path: str) -> None:
-        """Marks where one is."""
-        first = path.split("?")[0].strip("/").split("/")[0]
+        """Marks where one is, and says so in the title of the window."""
+        first, _, rest = path.split("?")[0].strip("/").partition("/")
         for page, element in self._navigation.items():
-            element.classes(add="is-here" if page == first else "", remove="" if page == first else "is-here")
+            is_here = page == first
+            element.classes(add="is-here" if is_here else "", remove="" if is_here else "is-here")
+            element.props("aria-current=page") if is_here else element.props(remove="aria-current")
+        ui.page_title(title_of(unquote(rest) or dict(PAGES).get(first, ""), self._gatherer.serving.app.name))
 
     def refresh(self, facts: Facts) -> None:
-        """Shows how the engine is."""
-        tone, text = _STATES[facts.engine]
-        if facts.engine == "running" and any(output["error"] for output in facts.outputs.values()):
-            tone, text = "bad", "a query fails"
-        if facts.broker_error is not None:
-            tone, text = "bad", "no broker"
-        self._state.set_text(text)
+        """Shows whether all is well, else what is worst."""
+        wrong = problems_of(facts, self._gatherer)
+        tone, text = (wrong[0].tone, wrong[0].short) if wrong else ("ok", "running")
+        self._state.set_text(text + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
         self._dot.classes(replace=f"hw-dot is-{tone}")
+        title = "\n".join(each.what for each in wrong) or "All is well"
+        if self._pill.props.get("title") != title:
+            self._pill.props["title"] = title
+            self._pill.update()
 
 
 class Page:
     """The body of a page: kept up to date each second by what `refresh` does."""
 
-    def __init__(self, gatherer: Gatherer, *, notices: bool = False) -> None:
-        self.gatherer = gatherer
-        self._notices: Notices | None = None
+    def __init__(self, gatherer: Gatherer, about: Callable[[str], bool]) -> None:
+        """``about`` says of a problem's page whether the problem matters here, so that this page says it, too."""
+        self.gatherer, self._about = gatherer, about
         self.content = box("hw-page", "main")
-        if notices:
-            with self.content:
-                self._notices = Notices()
+        with self.content:
+            self._notices = Notices()
 
     def every_second(self, refresh: Callable[[Facts], Any]) -> None:
         """Calls `refresh` now and then each second, until the page is left."""
 
         def look() -> None:
             facts = self.gatherer.facts()
-            if self._notices is not None:
-                self._notices.show(items=notices_of(facts, self.gatherer))
+            self._notices.show(items=self._wrong(facts))
             refresh(facts)
 
         look()
         ui.timer(1.0, look, immediate=False)
 
+    def _wrong(self, facts: Facts) -> list[dict[str, str]]:
+        """What is wrong, as the banner takes it."""
+        here = ui.context.client.sub_pages_router.current_path.strip("/")
+        return [
+            {
+                "tone": problem.tone,
+                "what": problem.what,
+                "why": problem.why,
+                "next": problem.next_step,
+                "href": link(*problem.link.split("/")) if problem.link not in ("", here) else "",
+            }
+            for problem in problems_of(facts, self.gatherer)
+            if self._about(problem.link)
+        ]
 
-def notices_of(facts: Facts, gatherer: Gatherer) -> list[dict[str, str]]:
-    """What is wrong, as the banner takes it."""
-    known = frozenset(each.name for each in gatherer.serving.app.connectors)
-    return [
-        {
-            "tone": problem.tone,
-            "what": problem.what,
-            "why": problem.why,
-            "next": problem.next_step,
-            "href": link(*problem.link.split("/")) if problem.link else "",
-        }
-        for problem in problems(facts, known)
-    ]
+
+def problems_of(facts: Facts, gatherer: Gatherer) -> list[Problem]:
+    """All that is wrong with the application, worst first."""
+    return problems(facts, frozenset(each.name for each in gatherer.serving.app.connectors))
 
 
 def heading(title: str, lead: str = "", *, above: tuple[str, str] | None = None) -> ui.label:

@@ -41,8 +41,8 @@ class MessagePanel:
         self._busy = False
         self._next: Callable[[Browser], MessagePage] | None = None  # asked for while another was read
         with box("hw-tools"):
-            self._partition = self._select({ALL: ALL}, ALL, "data-partition")
-            self._start = self._select(STARTS, "newest", "data-start")
+            self._partition = self._select({ALL: ALL}, ALL, "data-partition", "Partition")
+            self._start = self._select(STARTS, "newest", "data-start", "Where to begin")
             self._at = self._input("Offset", "data-at").classes("hw-at")
             self._at.set_visibility(False)
             self._filter = self._input("Filter: any text, or key=…", "data-filter").classes("hw-filter")
@@ -235,11 +235,15 @@ class MessagePanel:
 
     # -- controls ------------------------------------------------------------------------------------
 
-    def _select(self, options: dict[str, str], value: str, mark: str) -> ui.select:
-        return ui.select(options, value=value).props(f'dense outlined options-dense {mark}=""')
+    def _select(self, options: dict[str, str], value: str, mark: str, label: str) -> ui.select:
+        select = ui.select(options, value=value).props(f'dense outlined options-dense {mark}=""')
+        select.props["aria-label"] = label
+        return select
 
     def _input(self, placeholder: str, mark: str) -> ui.input:
-        return ui.input(placeholder=placeholder).props(f'dense outlined {mark}=""')
+        control = ui.input(placeholder=placeholder).props(f'dense outlined {mark}=""')
+        control.props["aria-label"] = placeholder
+        return control
 
 
 class _MessageDetail:

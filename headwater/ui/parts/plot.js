@@ -65,7 +65,7 @@ export default {
     nothing() {
       const none = !this.rows.some((row) => row.slice(1).some((value) => value !== null && value !== undefined));
       return [{ id: "nothing", type: "text", left: "center", top: "middle", silent: true,
-                style: { text: none ? "Nothing to show yet" : "", fill: colour("--hw-faint"), fontSize: 13 } }];
+                style: { text: none ? "Nothing to show yet" : "", fill: colour("--hw-muted"), fontSize: 13 } }];
     },
     palette() {
       const named = this.colours.map((name) => colour("--hw-" + name));

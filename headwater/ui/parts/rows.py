@@ -34,7 +34,7 @@ class RowsPanel:
         with box("hw-tools"):
             self._filter = (
                 ui.input(placeholder="Filter")
-                .props('dense outlined data-filter=""')
+                .props('dense outlined data-filter="" aria-label=Filter')
                 .classes("hw-filter")
                 .style("max-width: 620px")
             )

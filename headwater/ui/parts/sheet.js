@@ -15,7 +15,10 @@ export default {
         </tr></thead>
         <tbody>
           <tr v-for="row in rows" :key="row.id" :data-row="row.id" :class="[row.tone ? 'is-' + row.tone : '',
-              { 'is-chosen': row.id === chosen, 'is-new': fresh.has(row.id) }]" @click="pick(row)">
+              { 'is-chosen': row.id === chosen, 'is-new': fresh.has(row.id) }]" :tabindex="pickable ? 0 : undefined"
+              :aria-selected="pickable ? row.id === chosen : undefined" @click="pick(row)" @keydown.enter.self="pick(row)"
+              @keydown.down.self.prevent="step($event, 'nextElementSibling')"
+              @keydown.up.self.prevent="step($event, 'previousElementSibling')">
             <td v-for="column in shown" :key="column.name" :class="['at-' + (column.align || 'left'),
                 { 'is-mono': column.mono, 'is-wide': column.wide }]" :data-column="column.name">
               <hw-cell :cell="row.cells[column.name]" :key="column.name + (stamps[row.id + ' ' + column.name] || 0)"
@@ -73,6 +76,7 @@ export default {
   },
   methods: {
     pick(row) { if (this.pickable) this.$emit("pick", row.id); else if (row.href) this.$refs.frame && this.open(row); },
+    step(event, where) { if (this.pickable && event.target[where]) event.target[where].focus(); },
     open(row) {
       const link = document.createElement("a");
       link.href = row.href;
