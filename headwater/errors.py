@@ -204,6 +204,12 @@ class Unreachable(HeadwaterError):
     next_step = "Start one with `headwater broker`, or name another with --bootstrap."
 
 
+class RequestInvalid(HeadwaterError):
+    """A request asks for what no broker could do, or this one does not."""
+
+    next_step = "Correct the request."
+
+
 class RequestFailed(HeadwaterError):
     """The broker answered with an error."""
 

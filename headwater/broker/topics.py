@@ -9,18 +9,18 @@ from headwater.broker.apis import serve
 from headwater.broker.configs import topic_config_fields
 from headwater.broker.context import RequestContext
 from headwater.broker.messages import ErrorCode, Fields, error
-from headwater.errors import HeadwaterError, InvalidConfig, InvalidPartitions, TopicExists
+from headwater.errors import HeadwaterError, InvalidConfig, InvalidPartitions, RequestInvalid, TopicExists
 from headwater.log.topic import LARGEST_PARTITION_COUNT, Topic
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 
-class _Invalid(HeadwaterError):
-    """A request that is wrong in itself."""
+class _Invalid(RequestInvalid):
+    """A request that is wrong in itself, and the number by which the protocol knows the fault."""
 
     def __init__(self, code: ErrorCode, operation: str, subject: str, cause: str) -> None:
-        super().__init__(operation, subject, cause, "Correct the request.")
+        super().__init__(operation, subject, cause)
         self.code = code
 
 

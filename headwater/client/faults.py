@@ -1,7 +1,7 @@
 """Kafka's errors, as confluent-kafka reports them, in the words of the catalogue."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from confluent_kafka import KafkaError, KafkaException
@@ -72,6 +72,10 @@ _KINDS: dict[int, type[HeadwaterError]] = {
 }
 
 
+# What our own broker says of a request is an error of the catalogue itself: operation, subject, cause, next step.
+_OUR_OWN = re.compile(r"cannot (.+?): (.+)")
+
+
 def in_words(
     error: KafkaError | KafkaException, operation: str, subject: str, next_step: str | None = None
 ) -> HeadwaterError:
@@ -83,16 +87,35 @@ def in_words(
     fault: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     kind = _KINDS.get(fault.code(), RequestFailed)
     cause = _cause(fault)
+    if ours := _OUR_OWN.fullmatch(cause):
+        what, why = ours.groups()
+        why, told = _without_step(why)
+        cause = why if subject in what else f"cannot {what}: {why}"
+        next_step = next_step or told
     if kind is RequestFailed:
         cause = f"{cause} ({fault.name()})"
     return kind(operation, subject, cause, next_step)
+
+
+def _without_step(text: str) -> tuple[str, str | None]:
+    """Cause and next step of an error of the catalogue that has lost its last full stop."""
+    for kind in _catalogue():
+        if text.endswith(step := kind.next_step.removesuffix(".")):
+            return text.removesuffix(step).rstrip(". "), kind.next_step
+    return text, None
+
+
+def _catalogue(kind: type[HeadwaterError] = HeadwaterError) -> Iterator[type[HeadwaterError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _catalogue(each)
 
 
 def _cause(error: KafkaError) -> str:
     """What librdkafka says, without its prefixes, its own hints and its capital letter."""
     text = " ".join(error.str().split())
     text = re.sub(r"^(Broker|Local): ", "", text)
-    text = re.sub(r"^Failed [^:]*: (Local|Broker): ", "", text)
+    text = re.sub(r"^(Failed|Unable) [^:]*: (Local|Broker): ", "", text)
     text = text.rstrip(". ")
     if text[1:2].islower():
         text = text[0].lower() + text[1:]

@@ -38,6 +38,20 @@ def test_the_brokers_own_words_are_kept_on_one_line() -> None:
     assert fault.cause == "unknown topic config name: x"
 
 
+def test_what_our_own_broker_says_is_said_once() -> None:
+    told = errors.TopicExists("create", "topic orders", "it exists")
+    fault = in_words(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, str(told)), "create", "orders")
+    assert str(fault) == str(errors.TopicExists("create", "orders", "it exists"))
+    told = errors.InvalidConfig("set", "retention.ms", "'x' is not a long")
+    fault = in_words(KafkaError(KafkaError.INVALID_CONFIG, str(told)), "alter", "orders")
+    assert str(fault) == f"cannot alter orders: {told}"
+    told_so = errors.RequestInvalid("create", "topic orders", "replication factor 3 on 1 broker")
+    fault = in_words(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, str(told_so)), "create", "orders")
+    assert str(fault) == (
+        "cannot create orders: replication factor 3 on 1 broker (INVALID_REPLICATION_FACTOR). Correct the request."
+    )
+
+
 def test_near_names_are_found_by_spelling_case_and_beginning() -> None:
     known = ["orders", "Clicks", "customers-v1", "customers-v2"]
     assert did_you_mean("order", known, "no") == "Did you mean orders?"
