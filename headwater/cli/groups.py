@@ -283,7 +283,7 @@ def _scope(admin: "Admin", arguments: Iterable[str]) -> list[PartitionId]:
             chosen |= {(topic, number) for number in existing}
             continue
         for text in numbers.split(","):
-            if not text.strip().isdigit() or int(text) not in existing:
+            if not text.strip().isdecimal() or int(text) not in existing:
                 cause = f"{topic} has partitions 0 to {len(existing) - 1}, not {text.strip() or 'none'!r}"
                 raise BadInput("read", f"--topic {argument}", cause)
             chosen.add((topic, int(text)))

@@ -24,7 +24,7 @@ from headwater.cli import (
     topics,
     views,
 )
-from headwater.cli.output import complain, drop_output, finish_output, hold_standard_streams
+from headwater.cli.output import complain, drop_output, finish_output, hold_standard_streams, note
 from headwater.errors import HeadwaterError
 
 USAGE, INTERRUPTED = 2, 130
@@ -87,7 +87,10 @@ def run() -> NoReturn:
         complain(str(error))
         code = 1
     except _ClickException as error:
-        complain(_usage(error))
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group of verbs without one of them
+            note(error.format_message())  # type: ignore[attr-defined]
+        else:
+            complain(_usage(error))
         code = USAGE
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED

@@ -136,7 +136,8 @@ def produce(
         raise BadInput("write to", f"{topic}-{partition}", f"the topic has partitions 0 to {partitions - 1}")
 
     source = _open(file, "rb") if file is not None and str(file) != "-" else sys.stdin.buffer
-    aside = _open(rejects, "wb") if rejects is not None else None
+    # Without a buffer: each line is there, or it is said that it is not.
+    aside = _open(rejects, "wb", buffering=0) if rejects is not None else None
     if source.isatty():
         note("Type a record a line; Ctrl-D ends.")
     writer = Writer(connection, acks=acks, compression=compression, delivery_seconds=timeout)
@@ -161,11 +162,11 @@ def _header(text: str) -> tuple[str, bytes]:
     return name, value.encode("utf-8", "surrogateescape")
 
 
-def _open(path: Path, mode: Literal["rb", "wb"]) -> IO[bytes]:
+def _open(path: Path, mode: Literal["rb", "wb"], buffering: int = -1) -> IO[bytes]:
     from headwater.errors import BadInput
 
     try:
-        return path.open(mode)
+        return path.open(mode, buffering)
     except OSError as error:
         raise BadInput(
             "open", str(path), (error.strerror or str(error)).lower(), "Name another file."
@@ -239,9 +240,16 @@ class Session:
 
     def _set_aside(self, number: int, line: bytes, reason: str) -> None:
         if self.aside is not None:
-            self.aside.write(line + b"\n")
-            complain(f"line {number}: {reason}")
-            return
+            try:
+                rest = memoryview(line + b"\n")
+                while rest:
+                    rest = rest[self.aside.write(rest) :]
+            except OSError as error:
+                complain(f"cannot write to the --rejects file: {(error.strerror or str(error)).lower()}")
+                self.aside = None
+            else:
+                complain(f"line {number}: {reason}")
+                return
         sys.stderr.buffer.write(f"headwater: line {number}: {reason}: ".encode() + line + b"\n")
         sys.stderr.buffer.flush()
 
@@ -252,6 +260,14 @@ class Session:
             f"{delivered:,} record{'' if delivered == 1 else 's'}, {self.bytes:,} bytes "
             f"to {self.topic} in {self.seconds:.2f} s ({rate:,.0f} records/s)"
         )
+
+    def _what_to_do(self) -> str:
+        from headwater.errors import Unreachable
+
+        fault = self.writer.first_failure
+        if fault is None or isinstance(fault, Unreachable):
+            return "Send them again when the broker answers."
+        return fault.next_step
 
     def conclude(self) -> None:
         """Fail when anything of the input is not in the topic."""
@@ -265,7 +281,7 @@ class Session:
                 cause += f" (and {self.invalid} lines were not valid)"
             if self.gave_up:
                 cause += f"; stopped after line {self.lines}"
-            raise NotDelivered("deliver", subject, cause, f"{kept} Send them again when the broker answers.")
+            raise NotDelivered("deliver", subject, cause, f"{kept} {self._what_to_do()}")
         if self.invalid:
             subject = f"{self.invalid} of {self.lines} lines"
             raise BadInput(

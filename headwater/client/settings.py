@@ -60,6 +60,8 @@ def load_settings(
     >>> load_settings(bootstrap="other:9092", environ={"HEADWATER_BOOTSTRAP": "kafka:9092"}).bootstrap
     'other:9092'
     """
+    if bootstrap == "":  # of a variable that is not set: nobody means any broker that may be near
+        raise BadInput("use", "--bootstrap", "it is empty", "Give HOST:PORT.")
     environ = os.environ if environ is None else environ
     path = (directory or Path.cwd()) / FILE
     document = read_toml(path)

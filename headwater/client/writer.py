@@ -16,6 +16,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 OnFailure = Callable[[HeadwaterError], None]
 
 DELIVERY_SECONDS = 30.0
+LARGEST_REQUEST = 100_000_000  # bytes; brokers take 100 MiB
 SERVE_EVERY = 100  # records between two looks at delivery reports
 
 
@@ -48,6 +49,8 @@ class Writer:
             # The Java client's partitioner, so that a key lands in the same partition whoever wrote it.
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 500_000,
+            # What is too large is for the topic to say.
+            "message.max.bytes": LARGEST_REQUEST,
         }
         self.producer: Producer = open_client(Producer, connection.options(defaults, self._forced_options()))
 

@@ -76,6 +76,14 @@ def test_usage_errors_are_one_line_and_code_two(arguments: tuple[str, ...], comp
     assert complaint in result.err and "--help`." in result.err
 
 
+def test_a_group_of_verbs_shows_them() -> None:
+    result = run("topics")
+    assert (result.code, result.out) == (2, "")
+    lines = result.err.splitlines()
+    assert lines[0] == "Usage: headwater topics [OPTIONS] COMMAND [ARGS]..."
+    assert any(line.split()[:1] == ["create"] for line in lines)
+
+
 def test_an_address_that_is_none() -> None:
     result = run("topics", "list", "-b", "localhost:http")
     assert (result.code, len(result.err.splitlines())) == (1, 1)
@@ -95,6 +103,7 @@ def test_an_address_that_is_none() -> None:
         (("groups", "reset", "", "--to-end"), "a group: its name is empty"),
         (("groups", "delete", ""), "cannot delete a group: its name is empty"),
         (("topics", "list", "--bootstrap", ","), "cannot use the address ',': it names no host"),
+        (("topics", "list", "--bootstrap", ""), "cannot use --bootstrap: it is empty. Give HOST:PORT."),
     ],
 )
 def test_names_that_are_empty(server: Server, command: tuple[str, ...], complaint: str) -> None:

@@ -48,6 +48,19 @@ def test_a_full_disk(headwater: Server, topic: str, command: str) -> None:
     )
 
 
+def test_a_full_disk_for_rejected_lines(headwater: Server, topic: str) -> None:
+    script = f"printf '1:a\\n2\\n3\\n' | {PROGRAM} produce {topic} -K : -q --rejects /dev/full; echo $?"
+    said, complaint = shell(headwater, script)
+    assert said == "1\n"
+    assert complaint.splitlines() == [
+        "headwater: cannot write to the --rejects file: no space left on device",
+        "headwater: line 2: there is no ':' after a key: 2",
+        "headwater: line 3: there is no ':' after a key: 3",
+        "headwater: cannot send 2 of 3 lines: they are not valid records. They are named above. Correct and "
+        "send them again.",
+    ]
+
+
 def test_streams_that_were_closed(headwater: Server, topic: str) -> None:
     commands = (
         "topics list >&-",

@@ -213,8 +213,12 @@ def test_records_that_the_broker_refuses_are_counted_named_and_kept(
     assert first.startswith("headwater: line 2: not delivered: ") and "too large" in first
     assert summary.startswith("2 records")
     assert verdict.startswith("headwater: cannot deliver 1 of 3 records: ")
+    assert verdict.endswith("Send smaller batches or raise max.message.bytes of the topic.")
     assert rejects.read_text() == f"{big}\n"
     assert [record["value"] for record in read()] == ["a", "b"]
+    hw("topics", "alter", topic, "--config", "max.message.bytes=5000000")
+    hw("produce", topic, input="y" * 3_000_000)
+    assert read()[2]["value"] == "y" * 3_000_000
 
 
 def test_a_keyless_record_on_a_compacted_topic(hw: Headwater, server: Server, topic: str) -> None:

@@ -71,7 +71,7 @@ def test_failures_are_counted_told_and_raised(connection: Connection, admin: Adm
     writer.settle()
     writer.write(topic, b"x" * 5000, on_failure=told.append)  # the broker refuses it
     writer.settle()
-    writer.write(topic, b"x" * 2_000_000, on_failure=told.append)  # librdkafka refuses it
+    writer.write(topic, b"x" * 2_000_000, on_failure=told.append)  # librdkafka would, left to itself
     with pytest.raises(NotDelivered, match="cannot deliver 2 of 3 records: "):
         writer.flush()
     assert [type(fault) for fault in told] == [BatchTooLarge, BatchTooLarge]
