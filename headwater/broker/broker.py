@@ -67,7 +67,10 @@ class Broker:
         self.transactions = TransactionCoordinator(self, Journal(self, TRANSACTIONS_TOPIC))
         self._offsets_journal = Journal(self, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
-            _GroupJournal(self._offsets_journal), BrokerTopics(self.directory), group_settings(settings)
+            _GroupJournal(self._offsets_journal),
+            BrokerTopics(self.directory),
+            group_settings(settings),
+            own_settings=self.directory.path / "groups.json",
         )
         self.housekeeping = Housekeeping(self)
 

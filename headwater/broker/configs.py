@@ -2,22 +2,24 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.answers import breathe, encoded
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
+from headwater.broker.groups.own_settings import SETTINGS as GROUP_SETTINGS
 from headwater.broker.messages import ErrorCode, Fields, error
 from headwater.broker.settings import PROPERTIES
 from headwater.errors import HeadwaterError, InvalidConfig
-from headwater.log.config import BY_BROKER_NAME, SETTINGS, Kind, Setting
+from headwater.log.config import BY_BROKER_NAME, SETTINGS, Kind, Setting, check_overrides
 from headwater.log.topic import check_topic_name
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-FROM_TOPIC, FROM_BROKER, FROM_DEFAULT = 1, 4, 5
+FROM_TOPIC, FROM_BROKER, FROM_DEFAULT, FROM_GROUP = 1, 4, 5, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # Kafka's brokers have their defaults for these in hours, or none: they are no synonyms.
 IN_LONGER_UNITS = frozenset({"retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms"})
@@ -75,7 +77,7 @@ def _describe(broker: "Broker", kind: int, name: str) -> list[dict[str, Any]]:
             raise Rejected("describe", f"broker {name}", f"this is broker {broker.directory.node_id}")
         return _broker_settings(broker) if name and kind == BROKER else []
     if kind == GROUP:
-        return _group_settings(broker)
+        return [_group_setting(broker, setting, name) for setting in GROUP_SETTINGS.values()]
     if kind == CLIENT_METRICS:
         return []
     raise Rejected("describe", f"resource {name}", f"resources of type {kind} have no settings here")
@@ -131,17 +133,16 @@ def _broker_settings(broker: "Broker") -> list[dict[str, Any]]:
     return settings
 
 
-def _group_settings(broker: "Broker") -> list[dict[str, Any]]:
-    """What every group has: they cannot be set for one."""
-    settings = []
-    for name in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
-        setting = PROPERTIES[f"group.{name}"]
-        value = broker.settings.text(f"group.{name}")
-        source = FROM_DEFAULT if value == setting.default else FROM_BROKER
-        described = _broker_setting(name, value, source, setting.kind, setting.doc)
-        synonym = {"name": f"group.{name}", "value": value, "source": source}
-        settings.append(described | {"read_only": False, "synonyms": [synonym]})
-    return settings
+def _group_setting(broker: "Broker", setting: Setting, group_id: str) -> dict[str, Any]:
+    own, common = broker.groups.own_settings.of(group_id), broker.groups.own_settings.common(setting.name)
+    source = FROM_DEFAULT if common == setting.default else FROM_BROKER
+    synonyms = [{"name": setting.broker_name, "value": common, "source": source}]
+    value = own.get(setting.name, common)
+    if setting.name in own:
+        source = FROM_GROUP
+        synonyms.insert(0, {"name": setting.name, "value": value, "source": source})
+    described = _broker_setting(setting.name, value, source, setting.kind, setting.doc)
+    return described | {"read_only": False, "synonyms": synonyms}
 
 
 def _broker_setting(name: str, value: str, source: int, kind: Kind, doc: str) -> dict[str, Any]:
@@ -178,6 +179,9 @@ def list_config_resources(broker: "Broker", request: Any, context: RequestContex
     resources += [
         {"resource_name": node, "resource_type": kind} for kind in (BROKER, BROKER_LOGGER) if kind in wanted
     ]
+    if GROUP in wanted:
+        names = broker.groups.own_settings.groups()
+        resources += [{"resource_name": name, "resource_type": GROUP} for name in names]
     return {"error_code": ErrorCode.none, "config_resources": resources}
 
 
@@ -185,9 +189,9 @@ def list_config_resources(broker: "Broker", request: Any, context: RequestContex
 
 
 async def alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """Replace all settings of topics."""
+    """Replace all settings of topics and groups."""
 
-    def wanted(resource: Any) -> dict[str, str]:
+    def wanted(resource: Any, owner: _Owner) -> dict[str, str]:
         _check_once(config.name for config in resource.configs)
         for config in resource.configs:
             if config.value is None:
@@ -198,19 +202,33 @@ async def alter_configs(broker: "Broker", request: Any, context: RequestContext)
 
 
 async def incremental_alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """Change single settings of topics."""
+    """Change single settings of topics and groups."""
 
-    def wanted(resource: Any) -> dict[str, str]:
+    def wanted(resource: Any, owner: _Owner) -> dict[str, str]:
         return apply_changes(
-            broker.directory.topic(resource.resource_name).overrides,
+            owner.overrides,
             ((config.name, config.config_operation, config.value) for config in resource.configs),
-            broker.directory.defaults,
+            owner.defaults,
+            owner.settings,
         )
 
     return await _alter_all(broker, request, wanted)
 
 
-async def _alter_all(broker: "Broker", request: Any, wanted: Callable[[Any], dict[str, str]]) -> Fields:
+@dataclass(frozen=True)
+class _Owner:
+    """Whose settings change: what can be set, what is set, and what takes its place otherwise."""
+
+    settings: Mapping[str, Setting]
+    overrides: Mapping[str, str]
+    defaults: Mapping[str, str]
+    check: Callable[[Mapping[str, str]], None]
+    replace: Callable[[str, Mapping[str, str]], None]
+
+
+async def _alter_all(
+    broker: "Broker", request: Any, wanted: Callable[[Any, _Owner], dict[str, str]]
+) -> Fields:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
@@ -218,14 +236,11 @@ async def _alter_all(broker: "Broker", request: Any, wanted: Callable[[Any], dic
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise Rejected("alter", resource.resource_name, "the request names it twice")
-            _check_alterable(broker, resource)
-            overrides = {name: value.strip() for name, value in wanted(resource).items()}
-            for name, value in overrides.items():
-                if name not in SETTINGS:
-                    raise InvalidConfig("alter", name, "no topic setting has this name")
-                SETTINGS[name].parse(value)
+            owner = _owner(broker, resource.resource_type, resource.resource_name)
+            overrides = {name: value.strip() for name, value in wanted(resource, owner).items()}
+            owner.check(overrides)
             if not request.validate_only:
-                await broker.change_catalog(broker.directory.set_config, resource.resource_name, overrides)
+                await broker.change_catalog(owner.replace, resource.resource_name, overrides)
         except HeadwaterError as refused:
             fault = refused
         responses.append(_altered(resource, fault))
@@ -242,6 +257,7 @@ def apply_changes(
     overrides: Mapping[str, str],
     changes: Iterable[tuple[str, int, str | None]],
     defaults: Mapping[str, str] | None = None,
+    settings: Mapping[str, Setting] = SETTINGS,
 ) -> dict[str, str]:
     """``overrides`` after set, delete, append and subtract.
 
@@ -255,9 +271,9 @@ def apply_changes(
         if operation == DELETE:
             changed.pop(name, None)
             continue
-        setting = SETTINGS.get(name)
+        setting = settings.get(name)
         if setting is None:
-            raise InvalidConfig("alter", name, "no topic setting has this name")
+            raise InvalidConfig("alter", name, "no setting has this name")
         if value is None:
             raise Rejected("alter", name, "there is no value to set")
         if operation == SET:
@@ -276,13 +292,18 @@ def apply_changes(
     return changed
 
 
-def _check_alterable(broker: "Broker", resource: Any) -> None:
-    if resource.resource_type != TOPIC:
-        raise Fixed("alter", f"resource {resource.resource_name!r}", "only topics have settings that change")
-    if not resource.resource_name:
-        raise Rejected("alter", "all topics", "topics are altered one by one")
-    check_topic_name(resource.resource_name)
-    broker.directory.topic(resource.resource_name)
+def _owner(broker: "Broker", kind: int, name: str) -> _Owner:
+    if kind not in (TOPIC, GROUP):
+        cause = "only topics and groups have settings that change"
+        raise Fixed("alter", f"resource {name!r}", cause)
+    if not name:
+        raise Rejected("alter", "all topics or groups", "they are altered one by one")
+    if kind == GROUP:
+        own = broker.groups.own_settings
+        return _Owner(GROUP_SETTINGS, own.of(name), {}, own.check, own.replace)
+    check_topic_name(name)
+    topic, directory = broker.directory.topic(name), broker.directory
+    return _Owner(SETTINGS, topic.overrides, directory.defaults, check_overrides, directory.set_config)
 
 
 class Fixed(HeadwaterError):

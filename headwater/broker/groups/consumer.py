@@ -124,7 +124,7 @@ class ConsumerProtocol:
         answer = HeartbeatAnswer(
             member_id,
             member.epoch,
-            self._settings.consumer_heartbeat_interval_ms,
+            self._registry.own_settings.heartbeat_interval_ms(beat.group_id),
             member.current.assigned if beat.member_epoch == 0 or beat.is_full or changed else None,
         )
         records += draft.records
@@ -375,7 +375,7 @@ class ConsumerProtocol:
     def keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """The member showed that it lives: its session begins anew."""
         group_id, member_id = group.group_id, member.member_id
-        timeout = self._settings.consumer_session_timeout_ms
+        timeout = self._registry.own_settings.session_timeout_ms(group_id)
         if member.told.classic is not None:
             timeout = member.told.classic.session_timeout_ms
         session = partial(self._begin, self._session_over, group_id, member_id)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kio.schema.errors import ErrorCode
 
@@ -14,6 +15,7 @@ from headwater.broker.groups.consumer import ConsumerProtocol
 from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.migration import Migration
 from headwater.broker.groups.offsets import CommittedOffset, TopicPartition
+from headwater.broker.groups.own_settings import OwnSettings
 from headwater.broker.groups.ports import Journal, Topics
 from headwater.broker.groups.records import (
     EpochKey,
@@ -57,9 +59,11 @@ class GroupCoordinator:
         topics: Topics,
         settings: GroupSettings | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
+        own_settings: Path | None = None,
     ) -> None:
         self.settings = settings if settings is not None else GroupSettings()
-        self.registry = Registry(journal, topics, self.settings, now_ms)
+        self.own_settings = OwnSettings(self.settings, own_settings)
+        self.registry = Registry(journal, topics, self.settings, self.own_settings, now_ms)
         self.topics = topics
         self.classic = ClassicProtocol(self.registry)
         self.consumer = ConsumerProtocol(self.registry)

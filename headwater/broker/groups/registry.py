@@ -8,6 +8,7 @@ from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.ledger import Ledger
 from headwater.broker.groups.offsets import OffsetStore
+from headwater.broker.groups.own_settings import OwnSettings
 from headwater.broker.groups.ports import Journal, Topics
 from headwater.broker.groups.settings import GroupSettings
 from headwater.broker.groups.timers import Timers
@@ -23,10 +24,16 @@ class Registry:
     """Groups by name. A name belongs to one group, of one protocol."""
 
     def __init__(
-        self, journal: Journal, topics: Topics, settings: GroupSettings, now_ms: Callable[[], int]
+        self,
+        journal: Journal,
+        topics: Topics,
+        settings: GroupSettings,
+        own_settings: OwnSettings,
+        now_ms: Callable[[], int],
     ) -> None:
         self.topics = topics
         self.settings = settings
+        self.own_settings = own_settings
         self.now_ms = now_ms
         self.ledger = Ledger(journal)
         self.timers = Timers()
