@@ -42,9 +42,9 @@ def test_what_our_own_broker_says_is_said_once() -> None:
     told = errors.TopicExists("create", "topic orders", "it exists")
     fault = in_words(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, str(told)), "create", "orders")
     assert str(fault) == str(errors.TopicExists("create", "orders", "it exists"))
-    told = errors.InvalidConfig("set", "retention.ms", "'x' is not a long")
-    fault = in_words(KafkaError(KafkaError.INVALID_CONFIG, str(told)), "alter", "orders")
-    assert str(fault) == f"cannot alter orders: {told}"
+    unset = errors.InvalidConfig("set", "retention.ms", "'x' is not a long")
+    fault = in_words(KafkaError(KafkaError.INVALID_CONFIG, str(unset)), "alter", "orders")
+    assert str(fault) == f"cannot alter orders: {unset}"
     told_so = errors.RequestInvalid("create", "topic orders", "replication factor 3 on 1 broker")
     fault = in_words(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, str(told_so)), "create", "orders")
     assert str(fault) == (
