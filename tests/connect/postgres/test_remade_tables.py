@@ -52,6 +52,11 @@ def test_tables_that_look_as_before(db: Db, follow: Follow, running: bool) -> No
         {"shop.t": {2: 20, 3: 30}, "shop.other": {1: 1, 2: 2}},
     )
     change("ALTER TABLE t DROP COLUMN v; ALTER TABLE t ADD COLUMN v int", {"shop.t": {2: None, 3: None}})
+    change("ALTER TABLE t ALTER COLUMN v TYPE bigint; UPDATE t SET v = 5", {"shop.t": {2: 5, 3: 5}})
+    forms = len(following.log.events("shop.schema"))
+    db.execute("ALTER TABLE t DROP COLUMN v")
+    following.until(lambda: len(following.log.events("shop.schema")) > forms)
+    change("ALTER TABLE t ADD COLUMN v int", {"shop.t": {2: None, 3: None}})
     change("TRUNCATE low", {"shop.parted": {11: 11}})
     change(
         "CREATE TABLE more (id int PRIMARY KEY, v int); INSERT INTO more VALUES (21, 21);"

@@ -7,6 +7,7 @@ log, and what is known is checked against each TABLE_MAP. With ``binlog_row_meta
 import base64
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import orjson
@@ -117,9 +118,16 @@ class History:
         table = table or self._lookup(effect.name) or known
         if table is None:
             return []
+        came_back = False
+        if known is not None:
+            names = {column.name for column in table.columns}
+            gone = {*known.dropped, *(column.name for column in known.columns)}
+            came_back = not names.isdisjoint(known.dropped)
+            table = replace(table, dropped=tuple(sorted(gone - names)))
         self.keep(table)
         rekeyed = known is not None and known.key != table.key
-        reload = rekeyed or effect.touches_rows or (known is not None and changes_rows(known, table))
+        reload = rekeyed or came_back or effect.touches_rows
+        reload = reload or (known is not None and changes_rows(known, table))
         return [Consequence(effect.name, emptied=known if rekeyed else None, reload=reload)]
 
     def _renamed(self, effect: ddl.Renamed) -> list[Consequence]:
@@ -196,7 +204,8 @@ class History:
         row_end = known.row_end if known is not None and known.row_end in names else ""
         key = tuple(part for part in key if part != row_end)
         engine = known.engine if known is not None else ""
-        table = Table(written.database, written.table, columns, key, engine, row_end)
+        dropped = known.dropped if known is not None else ()
+        table = Table(written.database, written.table, columns, key, engine, row_end, dropped)
         self.keep(table)
         return table
 

@@ -128,6 +128,7 @@ class Table:
     key: tuple[str, ...]
     engine: str = "InnoDB"
     row_end: str = ""  # the column that says until when a row is valid, in a table with system versioning
+    dropped: tuple[str, ...] = ()  # columns that rows in the topic may have, and the table has no more
 
     @property
     def visible(self) -> tuple[Column, ...]:
@@ -145,13 +146,14 @@ class Table:
     def to_json(self) -> list[Any]:
         """Short, for positions."""
         columns = [[c.name, c.type, c.charset, int(c.hidden), int(c.nullable)] for c in self.columns]
-        return [self.database, self.name, columns, list(self.key), self.engine, self.row_end]
+        dropped = [list(self.dropped)] if self.dropped else []
+        return [self.database, self.name, columns, list(self.key), self.engine, self.row_end, *dropped]
 
     @classmethod
     def from_json(cls, parts: list[Any]) -> "Table":
-        database, name, columns, key, engine, row_end = parts
+        database, name, columns, key, engine, row_end, *more = parts
         made = tuple(Column(n, t, c, bool(h), bool(u)) for n, t, c, h, u in columns)
-        return cls(database, name, made, tuple(key), engine, row_end)
+        return cls(database, name, made, tuple(key), engine, row_end, tuple(more[0]) if more else ())
 
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}

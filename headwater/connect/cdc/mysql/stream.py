@@ -232,7 +232,8 @@ class Stream:
         if flags & (log.PREPARED_XA | log.COMPLETED_XA):
             self._waiting_xa = bool(flags & log.PREPARED_XA)
             self._xid = log.MariaGtid.of(data[body:end]).xid.hex()
-        elif not flags & (log.TRANSACTIONAL | log.STANDALONE):
+        elif not flags & (log.TRANSACTIONAL | log.STANDALONE | log.DDL):
+            # A table that is made of a SELECT is a group as well, of which no part is rolled back alone.
             self._held = HeldGroup()
 
     def _begin_mysql(self, kind: int, gtid: log.MySQLGtid, place: int) -> None:

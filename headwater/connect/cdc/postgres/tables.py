@@ -200,12 +200,21 @@ class Tables:
                 time.time_ns(),
             )
         )
+        # Rows in the topic may have columns that were dropped; when one comes back, its old values must not.
+        names = {column[0] for column in now["columns"]}
+        older = (
+            {column[0] for column in was["columns"]} | set(was.get("dropped", ()))
+            if was is not None
+            else set()
+        )
+        came_back = was is not None and not names.isdisjoint(was.get("dropped", ()))
+        dropped = {"dropped": sorted(older - names)}
         self.known = {**self.known, name: joined(mark, make)}
-        self._forms[name] = {**self._forms.get(name, {}), **now, "mark": mark}
+        self._forms[name] = {**self._forms.get(name, {}), **now, **dropped, "mark": mark}
         self._save_forms()
         if before is None:
             return "new"
-        return "read" if must_read_again(was, now, info, self.types) else "form"
+        return "read" if came_back or must_read_again(was, now, info, self.types) else "form"
 
     def remade(self, info: TableInfo, types: TypeContents) -> Difference:
         """Notes what a table is made of; whether it is another one than before though it may look the same."""
