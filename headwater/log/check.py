@@ -18,6 +18,7 @@ from headwater.log.recovery import Checkpoint
 from headwater.log.scan import LARGEST_OFFSET, Bounds, Damage, Found, is_torn, scan
 from headwater.log.segment import INDEX_INTERVAL
 
+PRODUCER_IDS = "producer-ids"
 ERROR, WARNING = "error", "warning"
 
 
@@ -54,6 +55,7 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
         catalog = read_catalog(path)
     except DirectoryInvalid as error:
         yield Finding(path / CATALOG, 0, "damage", error.cause)
+    yield from _check_producer_ids(path / PRODUCER_IDS)
     compacted: set[str] | None = None
     if catalog is not None:
         known, compacted = _partitions_of(catalog, checkpoint)
@@ -65,6 +67,20 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
     for name, directory in partitions.items():
         may_have_gaps = compacted is None or name in compacted
         yield from _Partition(directory, deep, may_have_gaps).check()
+
+
+def _check_producer_ids(path: Path) -> Iterator[Finding]:
+    try:
+        is_right = not path.exists() or path.read_bytes().strip().isdigit()
+    except OSError as error:
+        yield _unreadable(path, error)
+        return
+    if not is_right:
+        yield Finding(path, 0, "damage", "it holds no number: the next producer cannot be given its id")
+
+
+def _unreadable(path: Path, error: OSError) -> Finding:
+    return Finding(path, -1, "unreadable", (error.strerror or str(error)).lower())
 
 
 def _is_partition(path: Path) -> bool:
@@ -107,12 +123,24 @@ class _Partition:
                 message = f"offsets {expected} to {base_offset - 1} are missing before it"
                 yield Finding(path, 0, "offsets", message)
             segment = _Segment(self, path, base_offset, end_offset)
-            yield from segment.check()
-            expected = segment.next_offset
+            try:
+                yield from segment.check()
+            except OSError as error:
+                yield _unreadable(path, error)
+                expected = end_offset
+            else:
+                # Damage at the end of a segment has been told of: its offsets are not missing as well.
+                ends_damaged = any(each.is_tail for each in segment.damage)
+                expected = end_offset if ends_damaged else segment.next_offset
         for path in sorted(self.directory.glob("*.log.damaged-*")):
             yield Finding(path, 0, "kept aside", "bytes that recovery took out of the log", WARNING)
         for path in sorted(self.directory.glob("*.snapshot")):
-            if not Producers("").restore(path.read_bytes()):
+            try:
+                is_right = Producers("").restore(path.read_bytes())
+            except OSError as error:
+                yield _unreadable(path, error)
+                continue
+            if not is_right:
                 yield Finding(path, 0, "snapshot", "its checksum does not match", WARNING)
 
 

@@ -264,6 +264,26 @@ def test_spoilt_lists_and_strays(folder: Path) -> None:
         (data / name).write_bytes(content)
 
 
+def test_what_cannot_be_read_is_told_and_the_rest_looked_at(folder: Path) -> None:
+    data = healthy(folder)
+    victim, following = files(data, "plain", ".log")[2:4]
+    victim.unlink()
+    victim.mkdir()
+    snapshot = files(data, "plain", ".snapshot")[0]
+    snapshot.unlink()
+    snapshot.mkdir()
+    content = bytearray(following.read_bytes())
+    content[-1] ^= 1
+    following.write_bytes(content)
+    (data / "producer-ids").write_text("many")
+    assert [(each.path, each.kind, each.severity) for each in found(data)] == [
+        (data / "producer-ids", "damage", ERROR),
+        (victim, "unreadable", ERROR),
+        (following, "damage", ERROR),
+        (snapshot, "unreadable", ERROR),
+    ]
+
+
 def test_what_was_kept_aside_is_told(folder: Path) -> None:
     data = healthy(folder)
     (data / "plain-0" / f"{0:020d}.log.damaged-17").write_bytes(b"x")

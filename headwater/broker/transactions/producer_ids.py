@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from headwater.errors import StorageFailed
 from headwater.log.files import replace_file
 from headwater.log.segment import storage_error
 
@@ -45,4 +46,8 @@ class ProducerIds:
             replace_file(self._path, f"{start + BLOCK}\n".encode())
         except OSError as error:
             raise storage_error("give out producer ids from", str(self._path), error) from error
+        except ValueError:
+            step = "Restore the file from a copy, or write a number into it that is above all ids in use."
+            cause = "it is damaged: it holds no number"
+            raise StorageFailed("give out producer ids from", str(self._path), cause, step) from None
         return start
