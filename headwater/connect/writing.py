@@ -25,6 +25,7 @@ from headwater.errors import InvalidBatch, NotAllowed, StaleProducerEpoch, Trans
 # A commit waits so long for a broker that went away, before another producer tries.
 COMMIT_SECONDS = 20.0
 TRANSACTION_SECONDS = 60.0
+_SETTLED_SECONDS = 0.5  # until all nodes of a cluster know of another configuration
 ASIDE_RECORDS = 10_000  # kept while a commit is under way; then the source waits
 LARGEST_RECORD = 64 * 1024 * 1024  # bytes; rows can be larger than the megabyte that Kafka takes by default
 QUEUE_KILOBYTES = 65 * 1024  # more than the largest record, or it would wait for ever
@@ -55,6 +56,7 @@ class LogWriter:
         self._admin = Admin(connection)
         self._partition = partition_of(name, prepare_positions(self._admin))
         self._known: set[str] = set()
+        self._keyless: set[str] = set()  # topics of which it was seen to that they take records without a key
         self._pace = Pace()
         self._producer: Producer = open_client(Producer, connection.options(_DEFAULTS, self._forced()))
         self._call("open", lambda: self._producer.init_transactions(COMMIT_SECONDS))
@@ -163,6 +165,8 @@ class LogWriter:
         for topic, key, value, headers in records:
             if topic not in known:
                 self._make(topic)
+            if key is None and topic not in self._keyless:
+                self._prepare_keyless(topic)
             while True:
                 try:
                     if headers:
@@ -205,6 +209,17 @@ class LogWriter:
         configs = {"max.message.bytes": str(LARGEST_RECORD), **needs.configs}
         self._admin.create_topic(topic, needs.partitions, configs=configs, exist_ok=True)
         self._known.add(topic)
+
+    def _prepare_keyless(self, topic: str) -> None:
+        """A table may lose its key. Its topic was made to be compacted then, and would take none of its records."""
+        self._keyless.add(topic)
+        wanted = self._topic_needs(topic).configs
+        if "compact" in wanted.get("cleanup.policy", ""):
+            return
+        found = {each.name: each.value or "" for each in self._admin.configs(topic)}
+        if "compact" in found.get("cleanup.policy", ""):
+            self._admin.alter_configs(topic, wanted)
+            time.sleep(_SETTLED_SECONDS)
 
     # -- the committing thread ---------------------------------------------------------------------
 

@@ -180,6 +180,29 @@ def test_a_record_that_the_log_refuses_stops_the_source(connection: Connection, 
     assert isinstance(raised[0], InvalidBatch)
 
 
+def test_a_topic_takes_records_without_a_key_when_its_table_has_lost_it(
+    connection: Connection, topic: str
+) -> None:
+    class Losing(Counting):
+        needs = TopicNeeds()
+
+        def topic_needs(self, topic: str) -> TopicNeeds:
+            return self.needs
+
+        def steps(self, position: Position | None) -> Iterator[Step]:
+            yield Step([Record(self.topic, b"a", b"0")], {"next": 1})
+            self.needs = TopicNeeds(configs={"cleanup.policy": "delete", "retention.ms": "-1"})
+            yield Step([Record(self.topic, None, b"1")], {"next": 2})
+            while True:
+                yield Step([], {"next": 2})
+                time.sleep(0.05)
+
+    source = Losing(topic, topic)
+    with running(Worker(connection, source)):
+        until(lambda: 2 in source.acknowledged)
+    assert numbers(connection, topic) == [0, 1]
+
+
 def test_the_newest_worker_fences_the_older_one(connection: Connection, topic: str) -> None:
     old = Counting(topic, topic, end=100_000_000, step=10, pause=0.005)
     with running(Worker(connection, old)) as raised:

@@ -238,6 +238,8 @@ class Run(Filler):
             return None
         plan, info = self._session.tables.plan_of(relation)
         plan.hidden = self._session.jobs.hidden(plan.full_name)
+        if not plan.key:
+            self._session.source.without_key.add(plan.topic)
         change = self._session.tables.changed(
             relation.schema, relation.table, plan.fields, plan.key, info, self._session.changes.lsn, out
         )
@@ -270,6 +272,7 @@ class Run(Filler):
             change = tables.changed(
                 info.schema, info.name, fields_of(info), key_of(info), info, self._session.changes.lsn, out
             )
+            self._note_topic(info)
             difference = tables.remade(info, types)
             if difference == "read":
                 tables.types.forget()
