@@ -45,7 +45,12 @@ def consume(
     ] = None,
     last: Annotated[
         int | None,
-        typer.Option("--last", min=1, metavar="N", help="Start with the last N records of each partition."),
+        typer.Option(
+            "--last",
+            min=1,
+            metavar="N",
+            help="Start N offsets before the end of each partition: mostly its last N records.",
+        ),
     ] = None,
     group: Annotated[
         str | None,
