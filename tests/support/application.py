@@ -35,7 +35,12 @@ class Application:
     def __enter__(self) -> Self:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=self._environment
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=self._environment,
+                start_new_session=True,
             )
         try:
             self.wait_for(lambda: re.search(r"ready on \S+\n", self.out()), START_SECONDS)
@@ -54,9 +59,12 @@ class Application:
             self.stop()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Sends the signal, and waits; the exit code. One that does not end is killed and reported."""
+        """Signals its whole group, as terminals and supervisors do; the exit code.
+
+        One that does not end is killed and reported.
+        """
         assert self._process is not None
-        self._process.send_signal(how)
+        os.killpg(self._process.pid, how)
         try:
             return self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

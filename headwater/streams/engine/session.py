@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headwater.errors import EngineMissing
@@ -64,14 +65,14 @@ def start_session(
     if settings.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (quick_settings(settings, logs, scratch) | dict(settings.spark)).items():
-        builder = builder.config(key, value)
+    chosen = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+    chosen.setAll((quick_settings(settings, logs, scratch) | dict(settings.spark)).items())
     if jars:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+        chosen.set("spark.jars", ",".join(str(jar) for jar in jars))
     with _errors_into(logs / "spark.out"):
         try:
-            spark = builder.getOrCreate()
+            _start_java(chosen)
+            spark = SparkSession.builder.config(conf=chosen).getOrCreate()
         except Exception as error:
             raise EngineMissing(
                 "start", f"Spark on {master}", _reason(error), f"Look at {logs / 'spark.out'}."
@@ -83,6 +84,12 @@ def start_session(
         compile_in_the_background(spark)
     _forget_where_hadoop_settings_came_from(spark)
     return spark
+
+
+def _start_java(chosen: SparkConf) -> None:
+    """Starts Java in a session of its own: what ends the group of this process must leave it the time to stop it."""
+    if SparkContext._gateway is None:
+        SparkContext._ensure_initialized(gateway=launch_gateway(chosen, {"start_new_session": True}))
 
 
 def _forget_where_hadoop_settings_came_from(spark: SparkSession) -> None:
