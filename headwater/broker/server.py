@@ -89,7 +89,8 @@ async def _serve(settings: BrokerSettings) -> None:
     await broker.stop()
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(server.wait_closed(), 1)
-    for number in (signal.SIGTERM, signal.SIGINT):  # told again while the process ends, it has ended well all the same
+    # Told again while the process ends, it has ended well all the same.
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
     logger.info("stopped")

@@ -66,7 +66,7 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     chosen = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
-    chosen.setAll((quick_settings(settings, logs, scratch) | dict(settings.spark)).items())
+    chosen.setAll([*(quick_settings(settings, logs, scratch) | dict(settings.spark)).items()])
     if jars:
         chosen.set("spark.jars", ",".join(str(jar) for jar in jars))
     with _errors_into(logs / "spark.out"):
@@ -89,7 +89,8 @@ def start_session(
 def _start_java(chosen: SparkConf) -> None:
     """Starts Java in a session of its own: what ends the group of this process must leave it the time to stop it."""
     if SparkContext._gateway is None:
-        SparkContext._ensure_initialized(gateway=launch_gateway(chosen, {"start_new_session": True}))
+        gateway = launch_gateway(chosen, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _forget_where_hadoop_settings_came_from(spark: SparkSession) -> None:
