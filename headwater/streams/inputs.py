@@ -19,6 +19,7 @@ from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
 from headwater.streams.times import watermarked, with_ticks_among
 from headwater.streams.values import decode, value_schema
+from headwater.views.types import FIRST_MICROS, LAST_MICROS
 
 META = {
     "key": "_key",
@@ -186,8 +187,14 @@ def _time_column(stream: Stream) -> Column:
 def _with_time_checked(decoded: DataFrame, stream: Stream) -> DataFrame:
     if stream.time is None or stream.time in (LOG_TIME, PROCESSING_TIME):
         return decoded
-    missing = F.col("value").isNotNull() & F.col("value").getField(stream.time).isNull()
-    reason = F.when(missing, F.lit(f"the event time {stream.time!r} is missing"))
+    time = F.col("value").getField(stream.time)
+    missing = F.col("value").isNotNull() & time.isNull()
+    # One would end all windows and be late for none; mostly it is milliseconds that were written as a number.
+    outside = ~F.unix_micros(time).between(F.lit(FIRST_MICROS), F.lit(LAST_MICROS))
+    reason = F.when(missing, F.lit(f"the event time {stream.time!r} is missing")).when(
+        outside,
+        F.lit(f"the event time {stream.time!r} is not within the years 1 to 9999 (a number counts seconds)"),
+    )
     return decoded.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), reason))
 
 

@@ -5,6 +5,9 @@ import re
 
 import pyarrow as pa
 
+# Moments that databases, Python and ISO 8601 agree about: the years 1 to 9999.
+FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+
 _SCALARS = {
     "string": pa.string(),
     "boolean": pa.bool_(),

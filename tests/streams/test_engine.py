@@ -134,25 +134,27 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
         {"id": "x", "k": "a", "v": 1.0, "at": START.isoformat()},
     ]
     bad.append({"id": 1, "k": "a"})
+    bad.append({"id": 1, "k": "a", "at": 1_767_225_600_000})  # milliseconds: the year 57971
     good = events(20)
     with bench.running(app) as engine:
         bench.send("events", [*good[:10], *bad, None, *good[10:]])
         settle(engine)
-        wait_for(lambda: len(bench.messages("events.dead")) == 3)
-        wait_for(lambda: engine.status["totals"].dead == 3)
+        wait_for(lambda: len(bench.messages("events.dead")) == 4)
+        wait_for(lambda: engine.status["totals"].dead == 4)
         assert sum(row["count"] for row in engine.store.rows("totals")) == 20
     dead = bench.messages("events.dead")
     assert dead[0].value() == b"not json"
     headers = [dict(message.headers() or []) for message in dead]
-    assert [header["headwater.offset"] for header in headers] == [b"10", b"11", b"12"]
+    assert [header["headwater.offset"] for header in headers] == [b"10", b"11", b"12", b"13"]
     assert {header["headwater.topic"] for header in headers} == {b"events"}
     assert "'at' is missing" in headers[2]["headwater.reason"].decode()
+    assert "'at' is not within the years 1 to 9999" in headers[3]["headwater.reason"].decode()
     # A restart looks at nothing twice, and knows without a batch that nothing is left to read.
     with bench.running(app) as engine:
         wait_for(engine.caught_up)
         assert engine.status["totals"].batches == 0
         bench.send("events", [b"bad again"])
-        wait_for(lambda: len(bench.messages("events.dead")) == 4)
+        wait_for(lambda: len(bench.messages("events.dead")) == 5)
 
 
 def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> None:
