@@ -14,7 +14,7 @@ from headwater.broker.groups.settings import GroupSettings
 from headwater.broker.housekeeping import Housekeeping
 from headwater.broker.journal import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Entry, Journal
 from headwater.broker.metadata_cache import ResponseCache
-from headwater.broker.settings import BrokerSettings
+from headwater.broker.settings import BrokerSettings, written_address
 from headwater.broker.transactions.coordinator import TransactionCoordinator
 from headwater.errors import HeadwaterError
 from headwater.log.commit import GroupCommit
@@ -73,6 +73,11 @@ class Broker:
             own_settings=self.directory.path / "groups.json",
         )
         self.housekeeping = Housekeeping(self)
+
+    @property
+    def address(self) -> str:
+        """Where clients find it, as people write it."""
+        return written_address(self.host, self.port)
 
     async def start(self) -> None:
         """Read the coordinators' journals and begin to keep house."""

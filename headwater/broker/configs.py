@@ -117,8 +117,8 @@ def _broker_settings(broker: "Broker") -> list[dict[str, Any]]:
     fixed = {
         "node.id": str(broker.directory.node_id),
         "log.dirs": str(broker.directory.path),
-        "advertised.listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
-        "listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
+        "advertised.listeners": f"PLAINTEXT://{broker.address}",
+        "listeners": f"PLAINTEXT://{broker.address}",
     }
     settings = [_broker_setting(name, value, FROM_BROKER, Kind.STRING, "") for name, value in fixed.items()]
     for name, setting in PROPERTIES.items():

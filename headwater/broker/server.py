@@ -80,7 +80,7 @@ async def _serve(settings: BrokerSettings) -> None:
         where = f"{settings.host}:{settings.port}"
         raise AddressInUse("listen at", where, (error.strerror or str(error)).lower()) from error
     broker.port = server.sockets[0].getsockname()[1]
-    print(f"headwater broker ready at {broker.host}:{broker.port} (data {settings.data})", flush=True)
+    print(f"headwater broker ready at {broker.address} (data {settings.data})", flush=True)
     await stop.wait()
     if os.environ.get(LEASH):
         loop.remove_reader(sys.stdin.fileno())

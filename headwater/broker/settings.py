@@ -84,3 +84,12 @@ class BrokerSettings:
     def topic_defaults(self) -> dict[str, str]:
         """What the broker's properties say about topics."""
         return broker_defaults(self.overrides)
+
+
+def written_address(host: str, port: int) -> str:
+    """Host and port in one; the colons of an IPv6 address need brackets.
+
+    >>> written_address("localhost", 9092), written_address("::1", 9092)
+    ('localhost:9092', '[::1]:9092')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
