@@ -8,13 +8,14 @@ from typing import Any
 from headwater.connect.status import read_sink_statuses, read_statuses
 from headwater.errors import HeadwaterError
 from headwater.serve.serving import Serving
+from headwater.serve.standing import INPUTS
 from headwater.streams.engine.status import StatusFile
 from headwater.ui import texts
 from headwater.ui.broker import BrokerFacts, BrokerWatch, ReaderFacts
 from headwater.ui.histories import History, Rates
 from headwater.ui.looking import Interest, Look
 from headwater.ui.reading import Reads
-from headwater.views.model import ViewInfo
+from headwater.views.model import Progress, ViewInfo
 
 EVERY = 1.0  # seconds
 STALE_SECONDS = 15.0  # without a new status, an engine whose process lives is stuck
@@ -109,6 +110,22 @@ class Facts:
             return None
         offsets = {int(number): int(offset) for number, offset in covered.items()}
         return ReaderFacts("", "query", offsets).lag(known)
+
+    def batches_behind(self, reader: str, source: str) -> int | None:
+        """The batches of a view that a view over it has yet to take in; None when that is not known."""
+        standing = {name: _progress(self.views.get(name)) for name in (reader, source)}
+        if (taken := standing[reader]) is None or (made := standing[source]) is None:
+            return None
+        version, batch = taken.offsets.get(INPUTS, {}).get(source, (None, None))
+        if version != made.version or batch is None or made.batch is None:
+            return None
+        return max(0, made.batch - int(batch))
+
+
+def _progress(info: ViewInfo | None) -> Progress | None:
+    """Of the version that serves."""
+    versions = info.versions if info is not None else ()
+    return next((each.progress for each in versions if info and each.version == info.serving), None)
 
 
 class Gatherer:

@@ -172,7 +172,9 @@ class Picture:
             total = sum(grown.values())
             rate = whole if len(read) < 2 else whole * grown[topic] / total if total else 0.0
             return rate, texts.count(lag), lag > BEHIND
-        return facts.change_rates.get(source.name), "", False
+        behind = facts.batches_behind(reader, source.name)
+        lag_text = "" if behind is None else texts.counted(behind, "batch", "batches")
+        return facts.change_rates.get(source.name), lag_text, False
 
     def _from_source(self, facts: Facts, name: str) -> tuple[float | None, str, bool]:
         document = next((each for each in facts.locals.sources if each["name"] == name), None)

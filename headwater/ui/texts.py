@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 NONE = "–"
+DIGITS = 12  # of a number in a table
 
 
 def count(number: float | None) -> str:
@@ -25,13 +26,13 @@ def count(number: float | None) -> str:
     return f"{number:,.0f}"
 
 
-def counted(number: float, thing: str) -> str:
+def counted(number: float, thing: str, things: str = "") -> str:
     """A count of things.
 
-    >>> counted(1, "row"), counted(20_000, "row")
-    ('1 row', '20.0k rows')
+    >>> counted(1, "row"), counted(20_000, "row"), counted(2, "batch", "batches")
+    ('1 row', '20.0k rows', '2 batches')
     """
-    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+    return f"{count(number)} {thing if number == 1 else things or thing + 's'}"
 
 
 def rate(number: float | None) -> str:
@@ -133,6 +134,8 @@ def value(one: Any) -> str:
     '2026-01-02 12:00:00 – 12:01:00'
     >>> value(None), value(2.0), value([1, 2]), value(True)
     ('null', '2.0', '[1,2]', 'true')
+    >>> value(12.089999999999998), value(1e300)  # what adding up leaves behind helps nobody
+    ('12.09', '1e+300')
     """
     if one is None:
         return "null"
@@ -141,6 +144,8 @@ def value(one: Any) -> str:
     if isinstance(one, datetime):
         text = one.strftime("%Y-%m-%d %H:%M:%S")
         return f"{text}.{one.microsecond // 1000:03d}" if one.microsecond else text
+    if isinstance(one, float) and len(str(one)) > DIGITS and 1e-4 <= abs(one) < 10.0**DIGITS:
+        return f"{one:.{DIGITS}g}"
     if isinstance(one, int | float | Decimal | str | date):
         return str(one)
     if isinstance(one, bytes):

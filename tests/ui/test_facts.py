@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ from headwater.serve.serving import Serving
 from headwater.streams.loading import load_app
 from headwater.streams.settings import load_stream_settings
 from headwater.ui import looking
-from headwater.ui.facts import Gatherer
+from headwater.ui.broker import BrokerFacts
+from headwater.ui.facts import Facts, Gatherer, Locals
 from headwater.ui.looking import Interest, Look
+from headwater.views.model import Column, Progress, VersionInfo, ViewInfo, ViewSchema
 from headwater.views.store import open_store
 from tests.support.servers import Headwater
 from tests.ui.conftest import APPLICATION
@@ -84,3 +87,20 @@ def test_a_broker_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> 
     finally:
         gatherer.stop()
         world.close()
+
+
+def test_how_many_batches_a_view_over_a_view_is_behind() -> None:
+    def info(name: str, batch: int, offsets: dict[str, Any]) -> ViewInfo:
+        schema = ViewSchema(name, 1, (Column("k", "string"),), ("k",))
+        progress = Progress(1, batch, offsets, None, None, 1)
+        return ViewInfo(name, 1, 1, (VersionInfo(schema, "f", "serving", progress),))
+
+    views = {
+        "sales": info("sales", 9, {"orders": {"0": 4}}),
+        "top": info("top", 3, {"orders": {"0": 4}, "views": {"sales": [1, 7]}}),
+        "old": info("old", 3, {"views": {"sales": [2, 7]}}),
+    }
+    facts = Facts("shop", Locals(), BrokerFacts(), views, {}, {})
+    assert facts.batches_behind("top", "sales") == 2
+    assert facts.batches_behind("old", "sales") is None  # its batches are those of another version
+    assert facts.batches_behind("sales", "orders") is None

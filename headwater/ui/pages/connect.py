@@ -44,7 +44,7 @@ SINKS = (
 
 def build(gatherer: Gatherer) -> None:
     """The page."""
-    page = Page(gatherer, lambda _: True)
+    page = Page(gatherer, lambda link: link in ("", "topics", "connect"))
     graph = gatherer.serving.app.graph()
     with page.content:
         heading("Connect", "what brings events in, and what takes results out")

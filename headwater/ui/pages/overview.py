@@ -22,7 +22,7 @@ def build(gatherer: Gatherer) -> None:
         outer, note = card("Graph")
         with outer:
             if picture.diagram.boxes:
-                flow = Flow(f"The graph of {app.name}", 470)
+                flow = Flow(f"The graph of {app.name}", 640)
                 flow.show(**picture.frame())
             else:
                 _nothing_declared()

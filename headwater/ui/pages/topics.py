@@ -55,7 +55,7 @@ def build(gatherer: Gatherer) -> None:
             for topic in facts.broker.topics.values()
             if (state["internal"] or not topic.internal) and str(state["text"]).lower() in topic.name.lower()
         ]
-        sheet.rows([_row(facts, topic.name, uses.get(topic.name, "")) for topic in shown])
+        sheet.rows([_row(facts, topic.name, _use(gatherer, uses, topic.name)) for topic in shown])
         size = sum(topic.size or 0 for topic in shown)
         lead.set_text(texts.counted(len(shown), "topic") + (f", {texts.size(size)}" if size else ""))
         if state["text"] and not shown:
@@ -73,15 +73,27 @@ def build(gatherer: Gatherer) -> None:
 def topic_uses(gatherer: Gatherer) -> dict[str, str]:
     """What the application uses its topics for."""
     app = gatherer.serving.app
-    uses: dict[str, str] = {}
+    named: dict[str, list[str]] = {}
+    uses = {
+        "headwater.marks": "what was written once",
+        "headwater.positions": "how far sources are",
+        "headwater.signals": "what sources are asked to do",
+        f"headwater.ingest.{app.name}": "answers to requests with keys",
+    }
     for node in app.nodes:
         if isinstance(node, Stream | Table | Topic):
-            uses[node.topic] = f"{node.kind} {node.name}"
-            if isinstance(node, Stream):
-                uses[f"{node.name}.dead"] = f"dead values of {node.name}"
+            named.setdefault(node.topic, []).append(f"{node.kind} {node.name}")
+        uses.setdefault(f"{node.name}.dead", f"dead values of {node.name}")
         uses.setdefault(f"{app.name}.{node.name}", f"changes of {node.name}")
         uses.setdefault(f"{node.name}.late", f"late events of {node.name}")
-    return uses
+    return uses | {topic: ", ".join(users) for topic, users in named.items()}
+
+
+def _use(gatherer: Gatherer, uses: dict[str, str], topic: str) -> str:
+    """What a topic is used for; of one that only a source fills, by which."""
+    if topic in uses:
+        return uses[topic]
+    return next((f"from {each.name}" for each in gatherer.serving.app.sources if each.feeds(topic)), "")
 
 
 def _row(facts: Facts, name: str, use: str) -> dict[str, Any]:

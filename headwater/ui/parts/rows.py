@@ -167,10 +167,14 @@ def _id(row: dict[str, Any], key: tuple[str, ...]) -> str:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {"text": "null", "tone": "muted"} if value is None else texts.shortened(texts.value(value), 300)
-        for name, value in row.items()
-    }
+    return {name: _cell(value) for name, value in row.items()}
+
+
+def _cell(value: Any) -> dict[str, Any] | str:
+    if value is None:
+        return {"text": "null", "tone": "muted"}
+    text = texts.shortened(texts.value(value), 300)
+    return {"text": text, "title": str(value)} if isinstance(value, float) and text != str(value) else text
 
 
 def _is_window(kind: str) -> bool:
