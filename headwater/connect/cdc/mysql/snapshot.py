@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.connect.cdc.mysql.binlog import length_encoded
+from headwater.connect.cdc.mysql.charsets import is_as_in_python
 from headwater.connect.cdc.mysql.connection import Database, StatementFailed
 from headwater.connect.cdc.mysql.gtid import MySQLGtids
 from headwater.connect.cdc.mysql.schema import CODECS, Column, Table, parse_type
@@ -73,6 +74,8 @@ def literal(column: Column, raw: bytes) -> str:
         return f"'{raw.decode()}'"
     if column.charset is None:
         return f"x'{raw.hex()}'"
+    if not is_as_in_python(column.charset):
+        return f"_utf8mb4 x'{raw.hex()}'"
     try:
         return f"_{column.charset} x'{raw.decode().encode(CODECS[column.charset]).hex()}'"
     except (KeyError, UnicodeError):

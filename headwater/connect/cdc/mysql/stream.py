@@ -22,6 +22,7 @@ from headwater.connect.cdc.mysql.history import History
 from headwater.connect.cdc.mysql.pauses import DdlPause, EndOfStream, Pause, ReplayPause
 from headwater.connect.cdc.mysql.state import LogState, Place, before
 from headwater.connect.cdc.mysql.tablemap import TableMap
+from headwater.connect.cdc.mysql.types import UnknownType
 from headwater.connect.cdc.mysql.values import quoted
 from headwater.connect.cdc.mysql.writing import ChangeWriter
 from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost
@@ -427,7 +428,12 @@ class Stream:
             captured = None
             if table is not None:
                 is_outbox = (table.database, table.name) == self._outbox
-                captured = Captured(self.naming, table, written.columns, is_outbox)
+                try:
+                    captured = Captured(self.naming, table, written.columns, is_outbox)
+                except UnknownType as error:
+                    step = "Convert the column (to utf8mb4), or name the tables without this one."
+                    name = f"{table.database}.{table.name}"
+                    raise CaptureImpossible("read rows of", name, str(error), step) from error
             if len(self._maps) > _MAPS:
                 self._maps.clear()
             found = self._maps[body] = (body[:6], captured)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from headwater.connect.cdc.mysql import tablemap as log
 from headwater.connect.cdc.mysql import temporal, values
+from headwater.connect.cdc.mysql.charsets import decoded
 from headwater.connect.cdc.mysql.json_binary import json_text
 from headwater.connect.cdc.mysql.schema import CODECS, GEOMETRIES, Column, parse_labels, parse_type
 from headwater.connect.cdc.mysql.tablemap import WrittenColumn
@@ -115,7 +116,7 @@ def _labels(column: Column, written: WrittenColumn) -> list[str]:
     if written.labels is None:
         return parse_labels(parse_type(column.type).arguments)
     codec = CODECS.get(column.charset or "utf8mb4", "utf-8")
-    return [label.decode(codec, "replace") for label in written.labels]
+    return [decoded(label, column.charset, codec) for label in written.labels]
 
 
 def _string(column: Column, base: str, size: int) -> Piece:

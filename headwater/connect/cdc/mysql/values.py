@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from headwater.connect.cdc.envelope import NULL
+from headwater.connect.cdc.mysql.charsets import decoded
 
 _REMEMBERED = 20_000  # values of one column; then it begins anew
 
@@ -64,7 +65,7 @@ def text_decoder(charset: str | None, codec: str) -> Callable[[bytes], bytes]:
         return from_latin1
 
     def from_other(raw: bytes) -> bytes:
-        return quoted(raw.decode(codec, "replace"))
+        return quoted(decoded(raw, charset, codec))
 
     return from_other
 
