@@ -107,6 +107,11 @@ def test_views_and_topics_equal_a_recompute_over_restarts(bench: Bench) -> None:
             best = sorted(sums, key=lambda k: (-sums[k], k))[:3]
             assert [row["k"] for row in engine.store.rows("ranking", order=["rank"])] == best
             assert engine.store.progress("stats").offsets == {"events": {"0": len(sent)}}
+            # A view over views tells as much of itself as any other.
+            of_ranking = engine.status["ranking"]
+            wait_for(lambda: of_ranking.batch == engine.store.progress("ranking").batch)  # noqa: B023
+            assert of_ranking.batches and of_ranking.rows_in >= len(sums) and of_ranking.rows_out >= 3
+            assert of_ranking.phases["triggerExecution"] == of_ranking.batch_ms > 0
     large = [event["id"] for event in sent if event["v"] >= 500]
     assert sorted(value["id"] for value in bench.values("large")) == sorted(large)
     assert len(bench.folded("bench.stats")) == len(statistics(sent))
@@ -352,6 +357,14 @@ def test_a_function_that_fails_while_it_runs_is_shown_and_tried_again(bench: Ben
 
         return events.select(check("k").alias("k")).groupBy("k").count()
 
+    known = tmp_path / "known"
+
+    @app.view(key="n")
+    def above(fragile: DataFrame) -> DataFrame:
+        if fragile.count() and not known.exists():
+            raise KeyError("not known yet")
+        return fragile.groupBy().agg(F.lit(1).alias("n"), F.sum("count").alias("events"))
+
     with bench.running(app) as engine:
         bench.send("events", events(10))
         wait_for(lambda: engine.status["fragile"].restarts > 0)
@@ -359,6 +372,9 @@ def test_a_function_that_fails_while_it_runs_is_shown_and_tried_again(bench: Ben
         flag.touch()
         settle(engine)
         assert sum(row["count"] for row in engine.store.rows("fragile")) == 10
+        wait_for(lambda: "KeyError: 'not known yet'" in (engine.status["above"].error or ""))
+        known.touch()
+        wait_for(lambda: [row["events"] for row in engine.store.rows("above")] == [10])
 
 
 @pytest.mark.wide

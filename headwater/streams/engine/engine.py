@@ -262,7 +262,8 @@ class Engine:
             if error and error != self.status[name].error:
                 self.status[name].failures = with_failure(self.status[name].failures, error)
             self.status[name].error = error
-            self.status[name].batches = self._recompute.batches[name]
+            for figure, value in vars(self._recompute.done[name]).items():
+                setattr(self.status[name], figure, value)
         if time.monotonic() - self._measured > LAG_SECONDS:
             self.measure_lag()
             self._sweep()

@@ -7,7 +7,11 @@ result is compared with what the view holds, so that its changes are real change
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from itertools import pairwise
 
 import pyarrow as pa
 from py4j.protocol import Py4JNetworkError
@@ -25,6 +29,39 @@ logger = logging.getLogger("headwater.streams")
 
 INPUTS = "views"  # the key among a batch's offsets under which the batches of the inputs are kept
 PAUSE = 2.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What has been computed of a view since the start, in the words of ``OutputStatus``."""
+
+    batches: int = 0
+    batch: int = -1
+    rows_in: int = 0
+    rows_out: int = 0
+    batch_ms: float = 0.0
+    phases: dict[str, int] = field(default_factory=dict)
+    watermark: str | None = None
+
+    def with_batch(self, batch: Batch, read: int, moments: tuple[float, float, float, float]) -> "Done":
+        """One batch more: its inputs were read, it was computed and it was written between these moments."""
+        taken = [round(1000 * (end - begin)) for begin, end in pairwise(moments)]
+        watermark = batch.watermark
+        return Done(
+            self.batches + 1,
+            batch.id,
+            self.rows_in + read,
+            self.rows_out + batch.rows.num_rows,
+            float(sum(taken)),
+            # As Spark calls them: what reads, what computes, what commits.
+            {
+                "getBatch": taken[0],
+                "addBatch": taken[1],
+                "commitBatch": taken[2],
+                "triggerExecution": sum(taken),
+            },
+            None if watermark is None else watermark.astimezone(UTC).isoformat(),
+        )
 
 
 class Recompute:
@@ -45,7 +82,7 @@ class Recompute:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="recompute", daemon=True)
         self.errors: dict[str, str | None] = {view.output.name: None for view in views}
-        self.batches: dict[str, int] = {view.output.name: 0 for view in views}
+        self.done: dict[str, Done] = {view.output.name: Done() for view in views}
 
     def begin(self) -> None:
         """Computes what is behind, then what changes."""
@@ -73,7 +110,6 @@ class Recompute:
                 name = view.output.name
                 try:
                     if self.bring_up(view):
-                        self.batches[name] += 1
                         self._changed(name)
                     self.errors[name] = None
                 except Py4JNetworkError:  # Java has ended: the engine says so
@@ -99,9 +135,12 @@ class Recompute:
             return False
         if progress.offsets.get(INPUTS) == current:
             return False
+        began = time.monotonic()
         inputs = {source: self._store.snapshot(source) for source in view.inputs}
         frames = {source: self._frame(source, held) for source, held in inputs.items()}
+        read = time.monotonic()
         rows = view.output.function(**frames).toArrow()
+        computed = time.monotonic()
         offsets: Offsets = {}
         for held in inputs.values():
             merge(offsets, {k: v for k, v in held.progress.offsets.items() if k != INPUTS})
@@ -113,7 +152,12 @@ class Recompute:
             offsets={**offsets, INPUTS: seen},
             watermark=min(watermarks, default=None),
         )
-        return self._store.replace(name, build, batch)
+        is_new = self._store.replace(name, build, batch)
+        if is_new:
+            moments = (began, read, computed, time.monotonic())
+            held_rows = sum(len(held.rows) for held in inputs.values())
+            self.done[name] = self.done[name].with_batch(batch, held_rows, moments)
+        return is_new
 
     def _frame(self, view: str, held: Snapshot) -> DataFrame:
         schema = self._schemas[view]
