@@ -3,7 +3,7 @@
 ``DIR/catalog.json``     topics with their ids, partition counts and settings, and those still to be deleted
 ``DIR/checkpoint.json``  per partition: log start, compacted part, and where a clean shutdown left it
 
-Neither has a checksum: a number or an id that was changed into another one is not noticed.
+Both have a checksum (headwater.log.sealed), so that a number or an id that has become another one is noticed.
 """
 
 import uuid
@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-
 from headwater.errors import DirectoryInvalid, InvalidConfig, InvalidTopic
 from headwater.log.config import check_overrides
 from headwater.log.identity import CATALOG
 from headwater.log.recovery import Checkpoint
+from headwater.log.sealed import BY_HAND, Spoilt, unseal
 from headwater.log.topic import LARGEST_PARTITION_COUNT, check_topic_name
 
 CHECKPOINT = "checkpoint.json"
@@ -43,13 +42,9 @@ class Catalog:
     deleting: dict[str, str] = field(default_factory=dict)  # hex id -> name
 
 
-class _Implausible(ValueError):
-    """What is wrong with the content of a file, though it is JSON."""
-
-
 def read_catalog(directory: Path) -> Catalog | None:
     """The catalog; None when there is none. DirectoryInvalid when it is damaged."""
-    return _read(directory / CATALOG, _catalog, "Restore the file from a copy.")
+    return _read(directory / CATALOG, _catalog, f"Restore the file from a copy; {BY_HAND}.")
 
 
 def read_checkpoint(directory: Path) -> dict[str, Checkpoint]:
@@ -60,20 +55,17 @@ def read_checkpoint(directory: Path) -> dict[str, Checkpoint]:
 
 def _read(path: Path, understand: Callable[[dict[str, Any]], T], advice: str) -> T | None:
     try:
-        content = orjson.loads(path.read_bytes())
-        if not isinstance(content, dict):
-            raise _Implausible("not an object")
-        return understand(content)
+        return understand(unseal(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (orjson.JSONDecodeError, _Implausible) as error:
+    except Spoilt as error:
         raise DirectoryInvalid("open", str(path), f"it is damaged: {error}", advice) from None
 
 
 def _catalog(content: dict[str, Any]) -> Catalog:
     version = content.get("version", CATALOG_VERSION)
     if version != CATALOG_VERSION:
-        raise _Implausible(f"it is of version {version}, not {CATALOG_VERSION}")
+        raise Spoilt(f"it is of version {version}, not {CATALOG_VERSION}")
     topics = _texts_to(dict, content.get("topics"), "what topics there are")
     return Catalog(
         {name: _listed(name, entry) for name, entry in topics.items()},
@@ -89,13 +81,13 @@ def _listed(name: str, entry: dict[str, Any]) -> Listed:
         check_overrides(overrides)
         topic_id = uuid.UUID(str(entry.get("id")))
     except InvalidTopic as error:
-        raise _Implausible(f"no topic is named {error.subject.removeprefix('a topic ')}") from None
+        raise Spoilt(f"no topic is named {error.subject.removeprefix('a topic ')}") from None
     except InvalidConfig as error:
-        raise _Implausible(f"topic {name} has {error.subject}, and {error.cause}") from None
+        raise Spoilt(f"topic {name} has {error.subject}, and {error.cause}") from None
     except ValueError:
-        raise _Implausible(f"the id of topic {name} is {entry.get('id')!r}") from None
+        raise Spoilt(f"the id of topic {name} is {entry.get('id')!r}") from None
     if type(partitions) is not int or not 1 <= partitions <= LARGEST_PARTITION_COUNT:
-        raise _Implausible(f"topic {name} has {partitions!r} partitions")
+        raise Spoilt(f"topic {name} has {partitions!r} partitions")
     return Listed(topic_id, partitions, overrides)
 
 
@@ -105,15 +97,15 @@ def _checkpoints(content: dict[str, Any]) -> dict[str, Checkpoint]:
         try:
             checkpoint = Checkpoint(*values)
         except TypeError:
-            raise _Implausible(f"{name} has {values!r}") from None
+            raise Spoilt(f"{name} has {values!r}") from None
         is_whole = all(type(value) is int for value in values)
         if not is_whole or checkpoint.start_offset < 0 or min(values) < -1:
-            raise _Implausible(f"{name} has {values!r}")
+            raise Spoilt(f"{name} has {values!r}")
         checkpoints[name] = checkpoint
     return checkpoints
 
 
 def _texts_to(kind: type[T], value: Any, what: str) -> dict[str, T]:
     if not isinstance(value, dict) or not all(isinstance(each, kind) for each in value.values()):
-        raise _Implausible(f"it does not say {what}")
+        raise Spoilt(f"it does not say {what}")
     return value

@@ -10,15 +10,17 @@ from typing import NamedTuple
 from headwater.errors import DirectoryInvalid, InvalidBatch
 from headwater.log.batch import BatchHeader
 from headwater.log.catalog import CHECKPOINT, Catalog, read_catalog, read_checkpoint
-from headwater.log.identity import CATALOG
+from headwater.log.identity import CATALOG, META, read_identity
 from headwater.log.index import ABORTED_SIZE, OffsetIndex, TimeIndex, unpack_aborted
 from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, open_batch, read_control, spans
 from headwater.log.recovery import Checkpoint
 from headwater.log.scan import LARGEST_OFFSET, Bounds, Damage, Found, is_torn, scan
+from headwater.log.sealed import Spoilt, unseal
 from headwater.log.segment import INDEX_INTERVAL
 
 PRODUCER_IDS = "producer-ids"
+SETTINGS_FILES = ("groups.json", "broker.json")  # of a broker, which reads them at its start
 ERROR, WARNING = "error", "warning"
 
 
@@ -43,10 +45,17 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
     partitions = {
         entry.name: entry for entry in sorted(path.iterdir()) if entry.is_dir() and _is_partition(entry)
     }
-    if not partitions and not (path / "meta.properties").exists():
+    if not partitions and not (path / META).exists():
         raise DirectoryInvalid("check", str(path), "it holds no partitions")
     catalog: Catalog | None = None
     checkpoint: dict[str, Checkpoint] = {}
+    try:
+        if (path / META).exists():
+            read_identity(path / META)
+    except DirectoryInvalid as error:
+        yield Finding(path / META, 0, "damage", error.cause)
+    except OSError as error:
+        yield _unreadable(path / META, error)
     try:
         checkpoint = read_checkpoint(path)
     except DirectoryInvalid as error:
@@ -56,6 +65,8 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
     except DirectoryInvalid as error:
         yield Finding(path / CATALOG, 0, "damage", error.cause)
     yield from _check_producer_ids(path / PRODUCER_IDS)
+    for name in SETTINGS_FILES:
+        yield from _check_sealed(path / name)
     compacted: set[str] | None = None
     if catalog is not None:
         known, compacted = _partitions_of(catalog, checkpoint)
@@ -77,6 +88,16 @@ def _check_producer_ids(path: Path) -> Iterator[Finding]:
         return
     if not is_right:
         yield Finding(path, 0, "damage", "it holds no number: the next producer cannot be given its id")
+
+
+def _check_sealed(path: Path) -> Iterator[Finding]:
+    try:
+        if path.exists():
+            unseal(path.read_bytes())
+    except OSError as error:
+        yield _unreadable(path, error)
+    except Spoilt as error:
+        yield Finding(path, 0, "damage", f"it is damaged: {error}")
 
 
 def _unreadable(path: Path, error: OSError) -> Finding:

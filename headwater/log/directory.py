@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
 from headwater.errors import (
     DirectoryInvalid,
     DiskFull,
@@ -42,6 +40,7 @@ from headwater.log.files import OpenFiles, replace_file, sync_directories, sync_
 from headwater.log.identity import CATALOG, claim, take_lock
 from headwater.log.partition import CHECKPOINT_BYTES, PartitionLog
 from headwater.log.recovery import Checkpoint, open_partition
+from headwater.log.sealed import seal
 from headwater.log.segment import storage_error
 from headwater.log.sync_all import close_partitions, sync_recovered
 from headwater.log.topic import LARGEST_PARTITION_COUNT, Topic, check_topic_name
@@ -342,7 +341,7 @@ class DataDirectory:
             if topic_id in known or f"{topic_id}-delete" in left
         }
         catalog = {"version": CATALOG_VERSION, "topics": entries, "deleting": self._deleting}
-        replace_file(self.path / CATALOG, orjson.dumps(catalog, option=orjson.OPT_INDENT_2))
+        replace_file(self.path / CATALOG, seal(catalog))
 
     def checkpoint(self, clean: bool = False) -> None:
         """Write down what the files of the partitions do not say."""
@@ -361,7 +360,7 @@ class DataDirectory:
             for name, each in checkpoints.items()
         }
         try:
-            replace_file(self.path / CHECKPOINT, orjson.dumps(content))
+            replace_file(self.path / CHECKPOINT, seal(content, layout=0))
         except OSError as error:
             raise storage_error("write", str(self.path / CHECKPOINT), error) from error
         self._checkpoints = checkpoints

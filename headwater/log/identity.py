@@ -1,6 +1,7 @@
 """Whose a data directory is: what marks it as ours, its cluster and node, and the one process that has it.
 
-``DIR/meta.properties``  cluster id and node id, by Kafka's names; its being there makes the directory ours
+``DIR/meta.properties``  cluster id and node id, by Kafka's names, with a checksum over them that files of Kafka
+                         or of an earlier version lack; its being there makes the directory ours
 ``DIR/.lock``            held by the process that has the directory open
 
 A directory that holds anything else and has no such mark is somebody's own: nothing is written into it.
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from headwater.errors import DirectoryInUse, DirectoryInvalid
 from headwater.log.files import replace_file
+from headwater.log.sealed import BY_HAND, CHECKSUM, checksum
 
 META = "meta.properties"
 CATALOG = "catalog.json"
@@ -41,17 +43,35 @@ def claim(path: Path) -> tuple[str, int]:
         raise DirectoryInvalid("open", str(path), (error.strerror or str(error)).lower()) from error
     meta = path / META
     if meta.exists():
-        text = meta.read_text(errors="replace")
-        lines = (line.partition("=") for line in text.splitlines() if "=" in line)
-        properties = {key.strip(): value.strip() for key, _, value in lines}
-        node_id = properties.get("node.id", "1")
-        if "cluster.id" in properties:
-            if not (node_id.isascii() and node_id.isdigit()):
-                raise DirectoryInvalid("open", str(meta), f"node.id {node_id!r} is not a number")
-            return properties["cluster.id"], int(node_id)
+        return read_identity(meta)
     cluster_id = kafka_uuid(uuid.uuid4())
-    replace_file(meta, f"version=1\ncluster.id={cluster_id}\nnode.id=1\n".encode())
+    seal = _checksum(cluster_id, "1")
+    replace_file(meta, f"version=1\ncluster.id={cluster_id}\nnode.id=1\nchecksum={seal}\n".encode())
     return cluster_id, 1
+
+
+def read_identity(meta: Path) -> tuple[str, int]:
+    """Cluster id and node id as the file has them. DirectoryInvalid when it is damaged: clients take another
+    cluster id for another cluster, so there is none made up."""
+    text = meta.read_text(errors="replace")
+    lines = (line.partition("=") for line in text.splitlines() if "=" in line)
+    properties = {key.strip(): value.strip() for key, _, value in lines}
+    cluster_id, node_id = properties.get("cluster.id"), properties.get("node.id", "1")
+    damage = None
+    if not cluster_id:
+        damage = "it has no cluster.id"
+    elif not (node_id.isascii() and node_id.isdigit()):
+        damage = f"node.id {node_id!r} is not a number"
+    elif properties.get(CHECKSUM, seal := _checksum(cluster_id, node_id)) != seal:
+        damage = "its checksum does not match: an id in it is not as it was written"
+    if damage is not None or cluster_id is None:
+        advice = f"Restore the file from a copy, or write what belongs there; {BY_HAND}."
+        raise DirectoryInvalid("open", str(meta), f"it is damaged: {damage}", advice)
+    return cluster_id, int(node_id)
+
+
+def _checksum(cluster_id: str, node_id: str) -> str:
+    return checksum(f"{cluster_id} {node_id}".encode())
 
 
 def refuse_strange(path: Path) -> None:

@@ -3,8 +3,11 @@
 import time
 from pathlib import Path
 
+import pytest
+
+from headwater.log.check import check_directory
 from tests.broker.wire_client import Answer, WireClient
-from tests.support.servers import Headwater
+from tests.support.servers import Headwater, ServerFailed
 
 GROUP = 32
 SET, DELETE = 0, 1
@@ -63,6 +66,13 @@ def test_a_group_has_settings_of_its_own(tmp_path: Path) -> None:
             assert alter(client, "quick", (SESSION, SET, "100")) == "invalid_config"  # shorter than its beats
             assert alter(client, "", (SESSION, SET, "9000")) == "invalid_request"
         server.kill()
+        kept = tmp_path / "data" / "groups.json"
+        good = kept.read_bytes()
+        kept.write_bytes(good.replace(b'"1000"', b'"1001"'))
+        with pytest.raises(ServerFailed, match=r"groups.json: it is damaged: its checksum does not match"):
+            server.start()
+        assert [each.path for each in check_directory(tmp_path / "data")] == [kept]
+        kept.write_bytes(good)
         server.start()
         with WireClient(server.port) as client:
             assert listed(client) == ["quick"]

@@ -107,7 +107,11 @@ def test_whatever_becomes_of_a_small_file_is_told_in_the_words_of_the_catalogue(
     """A byte that was changed makes it unreadable, or says something else; never is it taken for a fault of ours."""
     data = folder / "data"
     directory = DataDirectory(data)
-    log = directory.create_topic("t", 2, {"retention.ms": "1000"}).partitions[0]
+    topic_id, cluster_id = (
+        directory.create_topic("t", 2, {"retention.ms": "1000"}).topic_id,
+        directory.cluster_id,
+    )
+    log = directory.topics["t"].partitions[0]
     fill(log, 15)
     log.move_start(10)
     directory.close()
@@ -119,12 +123,56 @@ def test_whatever_becomes_of_a_small_file_is_told_in_the_words_of_the_catalogue(
         position = dice.randrange(len(good))
         changed = dice.choice((dice.choice(b'0e."-[{'), good[position] ^ 1 << dice.randrange(8)))
         (copy / name).write_bytes(good[:position] + bytes([changed]) + good[position + 1 :])
-        list(check_directory(copy))
+        found = [each.path.name for each in check_directory(copy)]
         try:
-            DataDirectory(copy).close()
+            opened = DataDirectory(copy)
         except DirectoryInvalid as error:
             assert str(copy) in str(error)
+            assert name in found
+        else:  # a blank, or the name of the checksum
+            topics = [(topic.name, topic.topic_id, topic.overrides) for topic in opened.topics.values()]
+            assert topics == [("t", topic_id, {"retention.ms": "1000"})]
+            assert [log.start_offset for log in opened.partitions()] == [10, 0]
+            assert opened.cluster_id == cluster_id
+            opened.close()
         shutil.rmtree(copy)
+
+
+def test_a_small_file_without_a_checksum_passes(folder: Path) -> None:
+    """Of an earlier version, or changed by hand."""
+    directory = DataDirectory(folder)
+    topic = directory.create_topic("t", 1)
+    fill(topic.partitions[0], 15)
+    topic.partitions[0].move_start(10)
+    directory.close()
+    for name in ("catalog.json", "checkpoint.json"):
+        content = orjson.loads((folder / name).read_bytes())
+        assert len(content.pop("checksum")) == 8
+        (folder / name).write_bytes(orjson.dumps(content))
+    meta = folder / "meta.properties"
+    lines = meta.read_text().splitlines(keepends=True)
+    assert lines.pop().startswith("checksum=")
+    meta.write_text("".join(lines))
+    assert list(check_directory(folder)) == []
+    reopened = DataDirectory(folder)
+    assert (reopened.cluster_id, reopened.topics["t"].topic_id) == (directory.cluster_id, topic.topic_id)
+    assert reopened.topics["t"].partitions[0].start_offset == 10
+    reopened.close()
+
+
+def test_no_cluster_id_is_made_up_for_one_that_is_damaged(folder: Path) -> None:
+    directory = DataDirectory(folder)
+    directory.close()
+    meta = folder / "meta.properties"
+    good = meta.read_text()
+    for bad in (good.replace("cluster.id", "cluster_id"), good.replace(directory.cluster_id, "x"), ""):
+        meta.write_text(bad)
+        with pytest.raises(
+            DirectoryInvalid, match=r"meta.properties: it is damaged: (it has no cl|its checks)"
+        ):
+            DataDirectory(folder)
+        assert [(each.path.name, each.kind) for each in check_directory(folder)] == [(meta.name, "damage")]
+        assert meta.read_text() == bad
 
 
 def test_without_a_catalog_records_are_not_thrown_away(folder: Path) -> None:

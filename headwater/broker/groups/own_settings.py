@@ -1,19 +1,20 @@
 """Settings that single groups have of their own (KIP-848), by name, whether or not there is such a group.
 
-They are kept in ``DIR/groups.json``: ``{group: {setting: value}}``. The file is replaced whole.
+They are kept in ``DIR/groups.json``: ``{"version": 1, "groups": {group: {setting: value}}}`` with a checksum
+(headwater.log.sealed). The file is replaced whole.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
-import orjson
-
 from headwater.broker.groups.settings import GroupSettings
 from headwater.errors import DirectoryInvalid, InvalidConfig
 from headwater.log.config import Kind, Setting
 from headwater.log.files import replace_file
+from headwater.log.sealed import BY_HAND, Spoilt, seal, unseal
 from headwater.log.segment import storage_error
 
+VERSION = 1
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 # Kafka has limits for them (45 to 60 s, 5 to 15 s) that spare a cluster its heartbeats; one broker need not.
@@ -88,7 +89,7 @@ class OwnSettings:
             del future[group_id]
         if self._path is not None:
             try:
-                replace_file(self._path, orjson.dumps(future, option=orjson.OPT_INDENT_2))
+                replace_file(self._path, seal({"version": VERSION, "groups": future}))
             except OSError as error:
                 raise storage_error("set the configuration of", f"group {group_id}", error) from error
         self._own = future
@@ -96,10 +97,12 @@ class OwnSettings:
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
     try:
-        found = orjson.loads(path.read_bytes())
+        content = unseal(path.read_bytes())
+        found = content["groups"] if content.get("version") == VERSION else content  # as it was before
         return {str(group): {str(k): str(v) for k, v in own.items()} for group, own in found.items()}
     except OSError as error:
         raise storage_error("read", str(path), error) from error
-    except (AttributeError, ValueError) as error:
-        advice = "Restore the file from a copy, or delete it and set again what groups had of their own."
+    except (AttributeError, KeyError, Spoilt) as error:
+        advice = "Restore the file from a copy, or delete it and set again what groups had of their own"
+        advice = f"{advice}; {BY_HAND}."
         raise DirectoryInvalid("open", str(path), f"it is damaged: {error}", advice) from None
