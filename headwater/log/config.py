@@ -100,6 +100,7 @@ def _setting(
     return Setting(name, kind, str(default), broker, doc, low, high, choices)
 
 
+TIERED = "remote.storage.enable"
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 SETTINGS: Mapping[str, Setting] = {
@@ -216,6 +217,24 @@ SETTINGS: Mapping[str, Setting] = {
             "follower.replication.throttled.replicas", Kind.LIST, "", "Accepted for compatibility; one node.",
         ),
         _setting(
+            TIERED, Kind.BOOLEAN, "false", "Accepted for compatibility; there is no tiered storage to enable.",
+        ),
+        _setting(
+            "remote.log.copy.disable", Kind.BOOLEAN, "false", "Accepted for compatibility; nothing is tiered.",
+        ),
+        _setting(
+            "remote.log.delete.on.disable", Kind.BOOLEAN, "false",
+            "Accepted for compatibility; nothing is tiered.",
+        ),
+        _setting(
+            "local.retention.ms", Kind.LONG, -2, "Accepted for compatibility; nothing is tiered.",
+            broker="log.local.retention.ms", low=-2,
+        ),
+        _setting(
+            "local.retention.bytes", Kind.LONG, -2, "Accepted for compatibility; nothing is tiered.",
+            broker="log.local.retention.bytes", low=-2,
+        ),
+        _setting(
             "headwater.archive.dir", Kind.STRING, "", "Move segments here that retention would delete.",
             broker="headwater.archive.dir",
         ),
@@ -262,7 +281,8 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
         setting = SETTINGS.get(name)
         if setting is None:
             raise InvalidConfig("set", name, "no topic setting has this name")
-        setting.parse(text)
+        if setting.parse(text) and name == TIERED:
+            raise InvalidConfig("set", name, "tiered storage functionality is disabled in the broker")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ def test_every_default_is_within_its_own_range(name: str) -> None:
         ("compression.type", ["brotli", ""]),
         ("preallocate", ["yes", "1"]),
         ("compression.gzip.level", ["10", "-2"]),
+        ("remote.storage.enable", ["true", " TRUE ", "1"]),
+        ("local.retention.ms", ["-3"]),
         ("no.such.setting", ["1"]),
     ],
 )

@@ -8,9 +8,9 @@ from tests.broker.wire_client import Answer
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
-# Settings that one of the two does not have, or not from the same source: tiered storage, our own archive,
-# and what Kafka's controller sets by itself.
-ONLY_ONE_HAS = ("remote.", "local.", "headwater.", "min.insync.replicas")
+# Settings that one of the two does not have, or not from the same source: our own archive, and what Kafka's
+# controller sets by itself.
+ONLY_ONE_HAS = ("headwater.", "min.insync.replicas")
 
 
 def common(answer: Answer) -> Answer:
@@ -103,6 +103,32 @@ def described(run: Run, step: str, topic: str, *names: str) -> None:
         show=lambda a: {c["name"]: (c["value"], c["config_source"]) for c in a["results"][0]["configs"]},
         resources=[{"resource_type": TOPIC, "resource_name": topic, "configuration_keys": list(names)}],
     )
+
+
+def _explanation(answer: Answer) -> Any:
+    """Each setting's value, source, whether it is fixed and whether secret, and what it would be otherwise."""
+    (result,) = answer["results"]
+    return [
+        result["error_code"],
+        {
+            config["name"]: [
+                config["value"],
+                config["config_source"],
+                config["read_only"],
+                config["is_sensitive"],
+                [[each["name"], each["value"], each["source"]] for each in config["synonyms"]],
+            ]
+            for config in sorted(result["configs"], key=lambda config: str(config["name"]))
+            if config["name"] != "min.insync.replicas"  # which Kafka's controller sets by itself
+        },
+    ]
+
+
+def explained(run: Run, step: str, kind: int, name: str, *names: str) -> None:
+    """Settings of a resource, with all that is to know of each."""
+    wanted = {"resource_type": kind, "resource_name": name, "configuration_keys": list(names) or None}
+    run.pause()
+    run.call(step, "describe_configs", 4, show=_explanation, include_synonyms=True, resources=[wanted])
 
 
 def alter(
@@ -267,3 +293,50 @@ def settings_that_a_new_topic_is_told(run: Run) -> None:
         )
         configs = [c for c in answer["topics"][0]["configs"] if not c["name"].startswith(ONLY_ONE_HAS)]
         run.note(f"v{version}", sorted(configs, key=lambda config: str(config["name"])))
+
+
+@script
+def tiered_storage_that_is_off(run: Run) -> None:
+    def create(step: str, validate_only: bool = False, **configs: str) -> None:
+        name = run.name(step.replace(" ", "-"))
+        named = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "configs": named}
+        run.call(
+            step,
+            "create_topics",
+            7,
+            timeout=10_000,
+            topics=[topic],
+            validate_only=validate_only,
+            show=lambda a: [a["topics"][0]["error_code"], a["topics"][0]["num_partitions"]],
+        )
+
+    named = (
+        "remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable",
+        "local.retention.ms", "local.retention.bytes",
+    )  # fmt: skip
+    off: dict[str, Any] = dict(zip(named, ("false", "false", "false", "-2", "-2"), strict=True))
+    topic = run.topic()
+    explained(run, "at first", TOPIC, topic, *named)
+    create("all as they are", **{key.replace(".", "_"): value for key, value in off.items()})
+    create("tiered", remote_storage_enable="true")
+    create("tiered and validated only", validate_only=True, remote_storage_enable="true")
+    create("tiered and compacted", remote_storage_enable="true", cleanup_policy="compact")
+    create("no copies", remote_log_copy_disable="true")
+    create("deleted on disabling", remote_log_delete_on_disable="true")
+    create("half a yes", remote_storage_enable="perhaps")
+    create("local retention", local_retention_ms="1000", local_retention_bytes="1000")
+    create("local retention longer than all", retention_ms="500", local_retention_ms="1000")
+    create("local retention larger than all", retention_bytes="500", local_retention_bytes="1000")
+    create("no local retention", local_retention_ms="-1")
+    create("less than none", local_retention_ms="-3")
+    alter(run, "set all", topic, *((name, SET, value) for name, value in off.items()))
+    explained(run, "after setting all", TOPIC, topic, *named)
+    alter(run, "set tiered", topic, ("remote.storage.enable", SET, "true"))
+    alter(run, "set no copies", topic, ("remote.log.copy.disable", SET, "true"))
+    alter(run, "set local retention", topic, ("local.retention.ms", SET, "1000"))
+    alter(run, "set local retention longer than all", topic, ("local.retention.ms", SET, "604800001"))
+    alter(run, "set deleted on disabling", topic, ("remote.log.delete.on.disable", SET, "true"))
+    explained(run, "after these", TOPIC, topic, *named)
+    alter(run, "deleted", topic, *((name, DELETE, None) for name in named))
+    explained(run, "after deleting", TOPIC, topic, *named)
