@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,13 +13,15 @@ from headwater.broker.groups.coordinator import GroupCoordinator
 from headwater.broker.groups.settings import GroupSettings
 from headwater.broker.housekeeping import Housekeeping
 from headwater.broker.journal import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Entry, Journal
+from headwater.broker.live_settings import LiveSettings, Refused
 from headwater.broker.metadata_cache import ResponseCache
 from headwater.broker.settings import BrokerSettings, written_address
 from headwater.broker.transactions.coordinator import TransactionCoordinator
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, InvalidConfig
 from headwater.log.commit import GroupCommit
 from headwater.log.directory import DataDirectory
 from headwater.log.files import raise_open_file_limit
+from headwater.log.identity import refuse_strange
 from headwater.log.partition import PartitionLog
 from headwater.log.topic import Topic
 
@@ -58,8 +60,10 @@ class Broker:
         self.most_connections = max(16, limit - open_files - SPARE_FILES)
         self._turned_away = 0
         self._next_word_of_it = 0.0
+        refuse_strange(settings.data)
+        self.live = LiveSettings(settings, settings.data / "broker.json")
         self.directory = DataDirectory(
-            settings.data, settings.topic_defaults(), open_files, when_durable=self._on_durable
+            settings.data, self.live.topic_defaults(), open_files, when_durable=self._on_durable
         )
         self.metadata_cache = ResponseCache()
         self.generation = 0  # of the catalog: rises with every change of topics
@@ -170,6 +174,21 @@ class Broker:
             for fetch in list(self._waiting_fetches.get(log, ())):
                 fetch.try_now()
         await self.groups.topic_deleted(name)
+
+    def check_settings(self, whose: str, changed: Mapping[str, str]) -> None:
+        """Raise Refused for settings that ``change_settings`` would not take."""
+        self.live.check(changed)
+        try:
+            self.directory.check_defaults(self.live.topic_defaults(whose, changed))
+        except InvalidConfig as error:
+            raise Refused("set", error.subject, error.cause) from None
+
+    def change_settings(self, whose: str, changed: Mapping[str, str]) -> None:
+        """Set these and no others for this broker, or for all; durable, then in force. Part of the catalog:
+        one change after another."""
+        self.check_settings(whose, changed)
+        self.live.replace(whose, changed)
+        self.directory.take_defaults(self.live.topic_defaults())
 
     async def save_checkpoint(self) -> None:
         """Make where partitions start, and how far they are compacted, durable."""

@@ -1,7 +1,7 @@
 """Settings of topics and of the broker: describe and alter."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,20 +9,30 @@ from headwater.broker.answers import breathe, encoded
 from headwater.broker.apis import serve
 from headwater.broker.context import RequestContext
 from headwater.broker.groups.own_settings import SETTINGS as GROUP_SETTINGS
+from headwater.broker.live_settings import (
+    ALL,
+    FROM_ALL,
+    FROM_DEFAULT,
+    FROM_OWN,
+    FROM_START,
+    KNOWN,
+    LIVE,
+    OWN,
+    Origin,
+    setting_of,
+)
 from headwater.broker.messages import ErrorCode, Fields, error
-from headwater.broker.settings import PROPERTIES
 from headwater.errors import HeadwaterError, InvalidConfig
-from headwater.log.config import BY_BROKER_NAME, SETTINGS, Kind, Setting, check_overrides
+from headwater.log.config import SETTINGS, Kind, Setting, check_overrides
 from headwater.log.topic import check_topic_name
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-FROM_TOPIC, FROM_BROKER, FROM_DEFAULT, FROM_GROUP = 1, 4, 5, 8
+UNKNOWN_TYPE = 0
+FROM_TOPIC, FROM_GROUP = 1, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-# Kafka's brokers have their defaults for these in hours, or none: they are no synonyms.
-IN_LONGER_UNITS = frozenset({"retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms"})
 
 
 # -- describing ----------------------------------------------------------------------------------------
@@ -73,14 +83,20 @@ def _describe(broker: "Broker", kind: int, name: str) -> list[dict[str, Any]]:
         topic = broker.directory.topic(name)
         return [_topic_setting(broker, setting, topic.overrides) for setting in SETTINGS.values()]
     if kind in (BROKER, BROKER_LOGGER):
-        if name not in ("", str(broker.directory.node_id)):
-            raise Rejected("describe", f"broker {name}", f"this is broker {broker.directory.node_id}")
-        return _broker_settings(broker) if name and kind == BROKER else []
+        _check_broker(broker, "describe", name)
+        if kind == BROKER_LOGGER:
+            return []
+        return _broker_settings(broker) if name else _settings_of_all_brokers(broker)
     if kind == GROUP:
         return [_group_setting(broker, setting, name) for setting in GROUP_SETTINGS.values()]
     if kind == CLIENT_METRICS:
         return []
     raise Rejected("describe", f"resource {name}", f"resources of type {kind} have no settings here")
+
+
+def _check_broker(broker: "Broker", operation: str, name: str) -> None:
+    if name not in ("", str(broker.directory.node_id)):
+        raise Rejected(operation, f"broker {name}", f"this is broker {broker.directory.node_id}")
 
 
 class Rejected(HeadwaterError):
@@ -91,16 +107,12 @@ class Rejected(HeadwaterError):
 
 
 def _topic_setting(broker: "Broker", setting: Setting, overrides: Mapping[str, str]) -> dict[str, Any]:
-    synonyms: list[dict[str, Any]] = []
+    origins = broker.live.origins(setting.broker_name) if setting.broker_name is not None else ()
+    synonyms = [_synonym(each) for each in origins]
     if setting.name in overrides:
-        synonyms.append({"name": setting.name, "value": overrides[setting.name], "source": FROM_TOPIC})
-    if setting.name in broker.directory.defaults:
-        value = broker.directory.defaults[setting.name]
-        synonyms.append({"name": setting.broker_name, "value": value, "source": FROM_BROKER})
-    default = {"name": setting.broker_name, "value": setting.default, "source": FROM_DEFAULT}
-    in_force = synonyms[0] if synonyms else default
-    if setting.broker_name is not None and setting.name not in IN_LONGER_UNITS:
-        synonyms.append(default)
+        own = Origin(setting.name, overrides[setting.name], FROM_TOPIC)
+        synonyms.insert(0, _synonym(own))
+    in_force = synonyms[0] if synonyms else {"value": setting.default, "source": FROM_DEFAULT}
     return {
         "name": setting.name,
         "value": in_force["value"],
@@ -113,6 +125,10 @@ def _topic_setting(broker: "Broker", setting: Setting, overrides: Mapping[str, s
     }
 
 
+def _synonym(origin: Origin) -> dict[str, Any]:
+    return {"name": origin.name, "value": origin.value, "source": origin.source}
+
+
 def _broker_settings(broker: "Broker") -> list[dict[str, Any]]:
     fixed = {
         "node.id": str(broker.directory.node_id),
@@ -120,42 +136,48 @@ def _broker_settings(broker: "Broker") -> list[dict[str, Any]]:
         "advertised.listeners": f"PLAINTEXT://{broker.address}",
         "listeners": f"PLAINTEXT://{broker.address}",
     }
-    settings = [_broker_setting(name, value, FROM_BROKER, Kind.STRING, "") for name, value in fixed.items()]
-    for name, setting in PROPERTIES.items():
-        value = broker.settings.text(name)
-        source = FROM_DEFAULT if value == setting.default else FROM_BROKER
-        settings.append(_broker_setting(name, value, source, setting.kind, setting.doc))
-    for name, setting in BY_BROKER_NAME.items():
-        given = broker.directory.defaults.get(setting.name)
-        source = FROM_DEFAULT if given is None else FROM_BROKER
-        value = setting.default if given is None else given
-        settings.append(_broker_setting(name, value, source, setting.kind, setting.doc))
-    return settings
+    settings = [
+        _broker_setting(setting_of(name), [Origin(name, value, FROM_START)]) for name, value in fixed.items()
+    ]
+    others = [name for name in (*broker.live.of(OWN), *broker.live.of(ALL)) if name not in KNOWN]
+    names = dict.fromkeys((*KNOWN, *others))
+    return settings + [_broker_setting(setting_of(name), broker.live.origins(name)) for name in names]
+
+
+def _settings_of_all_brokers(broker: "Broker") -> list[dict[str, Any]]:
+    """What is set for all brokers, and nothing else."""
+    return [
+        _broker_setting(setting_of(name), [Origin(name, value, FROM_ALL)])
+        for name, value in broker.live.of(ALL).items()
+    ]
+
+
+def _broker_setting(setting: Setting, origins: Sequence[Origin]) -> dict[str, Any]:
+    origins = origins or [Origin(setting.name, setting.default, FROM_DEFAULT)]
+    described: dict[str, Any] = {
+        "name": setting.name,
+        "value": origins[0].value,
+        "read_only": setting.name not in LIVE,
+        "config_source": origins[0].source,
+        "is_sensitive": False,
+        "synonyms": [_synonym(each) for each in origins],
+        "config_type": setting.kind.value,
+        "documentation": setting.doc,
+    }
+    if setting.name not in KNOWN and origins[0].source in (FROM_OWN, FROM_ALL):
+        # Nothing is known of it: it may be a password.
+        described |= {"value": None, "is_sensitive": True, "config_type": UNKNOWN_TYPE}
+        described["synonyms"] = [synonym | {"value": None} for synonym in described["synonyms"]]
+    return described
 
 
 def _group_setting(broker: "Broker", setting: Setting, group_id: str) -> dict[str, Any]:
     own, common = broker.groups.own_settings.of(group_id), broker.groups.own_settings.common(setting.name)
-    source = FROM_DEFAULT if common == setting.default else FROM_BROKER
-    synonyms = [{"name": setting.broker_name, "value": common, "source": source}]
-    value = own.get(setting.name, common)
+    source = FROM_DEFAULT if common == setting.default else FROM_START
+    origins = [Origin(setting.broker_name or "", common, source)]
     if setting.name in own:
-        source = FROM_GROUP
-        synonyms.insert(0, {"name": setting.name, "value": value, "source": source})
-    described = _broker_setting(setting.name, value, source, setting.kind, setting.doc)
-    return described | {"read_only": False, "synonyms": synonyms}
-
-
-def _broker_setting(name: str, value: str, source: int, kind: Kind, doc: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": value,
-        "read_only": True,
-        "config_source": source,
-        "is_sensitive": False,
-        "synonyms": [{"name": name, "value": value, "source": source}],
-        "config_type": kind.value,
-        "documentation": doc,
-    }
+        origins.insert(0, Origin(setting.name, own[setting.name], FROM_GROUP))
+    return _broker_setting(setting, origins) | {"read_only": False}
 
 
 def topic_config_fields(broker: "Broker", overrides: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -189,7 +211,7 @@ def list_config_resources(broker: "Broker", request: Any, context: RequestContex
 
 
 async def alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """Replace all settings of topics and groups."""
+    """Replace all settings of topics, groups and the broker."""
 
     def wanted(resource: Any, owner: _Owner) -> dict[str, str]:
         _check_once(config.name for config in resource.configs)
@@ -202,7 +224,7 @@ async def alter_configs(broker: "Broker", request: Any, context: RequestContext)
 
 
 async def incremental_alter_configs(broker: "Broker", request: Any, context: RequestContext) -> Fields:
-    """Change single settings of topics and groups."""
+    """Change single settings of topics, groups and the broker."""
 
     def wanted(resource: Any, owner: _Owner) -> dict[str, str]:
         return apply_changes(
@@ -236,15 +258,28 @@ async def _alter_all(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise Rejected("alter", resource.resource_name, "the request names it twice")
-            owner = _owner(broker, resource.resource_type, resource.resource_name)
-            overrides = {name: value.strip() for name, value in wanted(resource, owner).items()}
-            owner.check(overrides)
-            if not request.validate_only:
-                await broker.change_catalog(owner.replace, resource.resource_name, overrides)
+            if request.validate_only:
+                _alter(broker, resource, wanted, validate_only=True)
+            else:
+                await broker.change_catalog(_alter, broker, resource, wanted)
         except HeadwaterError as refused:
             fault = refused
         responses.append(_altered(resource, fault))
     return {"responses": responses}
+
+
+def _alter(
+    broker: "Broker",
+    resource: Any,
+    wanted: Callable[[Any, _Owner], dict[str, str]],
+    validate_only: bool = False,
+) -> None:
+    """One change, which begins with what the one before it left: they come one after another."""
+    owner = _owner(broker, resource)
+    overrides = {name: value.strip() for name, value in wanted(resource, owner).items()}
+    owner.check(overrides)
+    if not validate_only:
+        owner.replace(resource.resource_name, overrides)
 
 
 def _check_once(names: Iterable[str]) -> None:
@@ -292,10 +327,13 @@ def apply_changes(
     return changed
 
 
-def _owner(broker: "Broker", kind: int, name: str) -> _Owner:
+def _owner(broker: "Broker", resource: Any) -> _Owner:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == BROKER:
+        return _broker_as_owner(broker, name, [config.name for config in resource.configs])
     if kind not in (TOPIC, GROUP):
-        cause = "only topics and groups have settings that change"
-        raise Fixed("alter", f"resource {name!r}", cause)
+        cause = "only topics, groups and the broker have settings that change"
+        raise Rejected("alter", f"resource {name!r}", cause)
     if not name:
         raise Rejected("alter", "all topics or groups", "they are altered one by one")
     if kind == GROUP:
@@ -306,11 +344,19 @@ def _owner(broker: "Broker", kind: int, name: str) -> _Owner:
     return _Owner(SETTINGS, topic.overrides, directory.defaults, check_overrides, directory.set_config)
 
 
-class Fixed(HeadwaterError):
-    """Settings that are given when the broker starts."""
+def _broker_as_owner(broker: "Broker", name: str, named: Iterable[str]) -> _Owner:
+    """The broker by its number, or all of them, without one. Kafka appends to the default, whatever is set."""
+    _check_broker(broker, "alter", name)
+    whose = OWN if name else ALL
 
-    kafka_code = ErrorCode.invalid_request
-    next_step = "Give broker properties at start: headwater broker --set KEY=VALUE."
+    def check(changed: Mapping[str, str]) -> None:
+        broker.check_settings(whose, changed)
+
+    def change(_: str, changed: Mapping[str, str]) -> None:
+        broker.change_settings(whose, changed)
+
+    settings = {each: setting_of(each) for each in named}
+    return _Owner(settings, broker.live.of(whose), {}, check, change)
 
 
 def _altered(resource: Any, fault: HeadwaterError | None) -> dict[str, Any]:

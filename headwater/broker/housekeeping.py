@@ -47,7 +47,6 @@ class Housekeeping:
 
     async def _retain(self) -> None:
         seconds = self._broker.settings.integer("log.retention.check.interval.ms") / 1000
-        idle_producers_ms = self._broker.settings.integer("producer.id.expiration.ms")
         while True:
             try:
                 await asyncio.wait_for(self._look.wait(), seconds)
@@ -55,6 +54,7 @@ class Housekeeping:
                 pass
             self._look.clear()
             removed = 0
+            idle_producers_ms = self._broker.live.integer("producer.id.expiration.ms")
             for log in list(self._broker.directory.partitions()):
                 try:
                     removed += await self._retain_partition(log)
@@ -87,9 +87,8 @@ class Housekeeping:
     # -- compaction -------------------------------------------------------------------------------
 
     async def _compact(self) -> None:
-        seconds = max(self._broker.settings.integer("log.cleaner.backoff.ms") / 1000, 0.05)
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(max(self._broker.live.integer("log.cleaner.backoff.ms") / 1000, 0.05))
             if not self._broker.settings.boolean("log.cleaner.enable"):
                 continue
             for log in list(self._broker.directory.partitions()):

@@ -7,6 +7,8 @@ from pathlib import Path
 from headwater.errors import InvalidConfig
 from headwater.log.config import BY_BROKER_NAME, Kind, Setting, broker_defaults
 
+_COMPATIBILITY = "Accepted for compatibility; it changes nothing."
+
 PROPERTIES: Mapping[str, Setting] = {
     name: Setting(name, kind, str(default), None, doc, low, high)
     for name, kind, default, doc, low, high in (
@@ -33,10 +35,19 @@ PROPERTIES: Mapping[str, Setting] = {
         ("log.retention.check.interval.ms", Kind.LONG, 30_000, "How often retention looks.", 1, None),
         ("log.cleaner.backoff.ms", Kind.LONG, 15_000, "How often compaction looks.", 0, None),
         ("log.cleaner.enable", Kind.BOOLEAN, "true", "Whether compaction runs.", None, None),
+        ("log.cleaner.threads", Kind.INT, 1, _COMPATIBILITY, 0, None),
+        ("log.cleaner.dedupe.buffer.size", Kind.LONG, 128 << 20, _COMPATIBILITY, None, None),
+        ("log.cleaner.io.buffer.size", Kind.INT, 512 << 10, _COMPATIBILITY, 0, None),
+        ("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308", _COMPATIBILITY, None, None),
+        ("background.threads", Kind.INT, 10, _COMPATIBILITY, 1, None),
+        ("num.io.threads", Kind.INT, 8, _COMPATIBILITY, 1, None),
+        ("num.network.threads", Kind.INT, 3, _COMPATIBILITY, 1, None),
+        ("num.recovery.threads.per.data.dir", Kind.INT, 2, _COMPATIBILITY, 1, None),
+        ("num.replica.fetchers", Kind.INT, 1, _COMPATIBILITY, None, None),
     )
 }  # fmt: skip
 
-_OTHER_NAMES = frozenset({"log.retention.hours", "log.retention.minutes", "log.roll.hours"})
+IN_LONGER_UNITS = frozenset({"log.retention.hours", "log.retention.minutes", "log.roll.hours"})
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ class BrokerSettings:
             setting = PROPERTIES.get(name) or BY_BROKER_NAME.get(name)
             if setting is not None:
                 setting.parse(text)
-            elif name not in _OTHER_NAMES:
+            elif name not in IN_LONGER_UNITS:
                 raise InvalidConfig("set", name, "no broker property has this name")
         if "auto.create.topics.enable" in self.overrides:
             object.__setattr__(self, "auto_create_topics", self.boolean("auto.create.topics.enable"))

@@ -115,8 +115,25 @@ class DataDirectory:
                     "Restore the file from a copy.",
                 )
 
-    def _config(self, overrides: Mapping[str, str]) -> TopicConfig:
-        config = TopicConfig.resolve(overrides, self.defaults)
+    def check_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Raise InvalidConfig for what topics cannot have by default."""
+        check_overrides(defaults)
+        self._config({}, defaults)
+
+    def take_defaults(self, defaults: Mapping[str, str]) -> None:
+        """From now on topics have these where they set nothing themselves."""
+        self.check_defaults(defaults)
+        self.defaults = dict(defaults)
+        for topic in self.topics.values():
+            self._take_config(topic, self._config(topic.overrides))
+
+    def _take_config(self, topic: Topic, config: TopicConfig) -> None:
+        topic.config = config
+        for log in topic.partitions:
+            log.config = config
+
+    def _config(self, overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> TopicConfig:
+        config = TopicConfig.resolve(overrides, self.defaults if defaults is None else defaults)
         if config.archive_dir and Path(config.archive_dir).resolve() == self.path.resolve():
             raise InvalidConfig("set", "headwater.archive.dir", "it is the data directory itself")
         return config
@@ -271,9 +288,8 @@ class DataDirectory:
             self._save_catalog({**self.topics, name: future})
         except OSError as error:
             raise storage_error("set the configuration of", f"topic {name}", error) from error
-        topic.overrides, topic.config = future.overrides, future.config
-        for log in topic.partitions:
-            log.config = topic.config
+        topic.overrides = future.overrides
+        self._take_config(topic, future.config)
 
     def delete_topic(self, name: str) -> list[Path]:
         """Take the topic out of the catalog; returns the directories that ``remove`` may now delete."""

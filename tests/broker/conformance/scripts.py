@@ -2,6 +2,7 @@
 
 from tests.broker.conformance import (  # noqa: F401
     administration,
+    broker_settings,
     cluster,
     producing,
     reading,

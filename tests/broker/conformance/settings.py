@@ -81,8 +81,6 @@ def settings_of_the_broker(run: Run) -> None:
         include_synonyms=True,
         resources=[{"resource_type": BROKER, "resource_name": node, "configuration_keys": wanted}],
     )
-    for config in answer["results"][0]["configs"]:
-        config["read_only"] = None  # ours are given at start
     run.note("some", common(answer)["results"][0]["configs"])
     run.call(
         "an unknown one",
