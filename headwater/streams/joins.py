@@ -8,7 +8,6 @@ from pyspark.sql import functions as F
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
-from headwater.streams.late import note_window
 from headwater.streams.naming import col
 from headwater.streams.times import required_time, without_time
 
@@ -48,7 +47,6 @@ def join(
     earliest, latest = _range(within, before, after, subject)
     left_time = required_time(left, "join", f"the left of {subject}")
     right_time = required_time(right, "join", f"the right of {subject}")
-    note_window(0)
     names = _names_of_right(left, right, keys, suffix, subject)
 
     # Names that cannot clash: a stream may be joined with itself.

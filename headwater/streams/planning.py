@@ -17,16 +17,15 @@ from headwater.streams.declarations import Files, Format, Node, Output, Stream, 
 from headwater.streams.engine.fingerprint import fingerprint
 from headwater.streams.faults import reason, sentence
 from headwater.streams.graph import Graph, describe
-from headwater.streams.late import WindowUse, windows_used
+from headwater.streams.late import WindowUse, windows_of
 from headwater.streams.modes import Mode, choose_mode, prepared
 from headwater.streams.naming import quoted, type_text
 from headwater.streams.sinks.files import unwritable
 from headwater.streams.sinks.topics import records
 from headwater.streams.sinks.views import view_schema
+from headwater.streams.state import WATERMARK
 from headwater.streams.tables import changes_of, row_schema, view_of
 from headwater.views.definitions import fault
-
-DELAY = "spark.watermarkDelayMs"  # the key by which Spark marks the event-time column
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,7 @@ def plan(
             continue
         quick = isinstance(node, Topic) and node.realtime
         read = tuple(streams[name] for name in node.inputs)
-        with windows_used() as windows:
-            frame = _call(node, {stream.name: opened(stream, quick) for stream in read})
+        frame = _call(node, {stream.name: opened(stream, quick) for stream in read})
         if isinstance(node, Topic) and node.realtime:
             realtime.check(node, frame)
         frame = prepared(frame)
@@ -108,7 +106,7 @@ def plan(
                 frame,
                 mode,
                 read,
-                tuple(windows),
+                windows_of(frame),
                 fingerprint(frame, node.version, _extra(node, read)),
                 frame.schema,
             )
@@ -248,7 +246,7 @@ def _as_stream(node: Topic, schema: StructType, read: tuple[Stream, ...]) -> Str
     times = [
         field.name
         for field in schema.fields
-        if isinstance(field.dataType, TimestampType) and DELAY in (field.metadata or {})
+        if isinstance(field.dataType, TimestampType) and WATERMARK in (field.metadata or {})
     ]
     return Stream(
         name=node.name,

@@ -11,7 +11,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
 from headwater.streams.joins import interval_of
-from headwater.streams.late import note_window
 from headwater.streams.naming import col
 from headwater.streams.times import required_time, without_time
 
@@ -40,7 +39,6 @@ def sliding(
         raise ApplicationInvalid(
             "compute", subject, f"its event time is {moment!r}, not {time!r}", "Set it with hw.event_time."
         )
-    note_window(0)
     length = interval_of(microseconds(size, use="the size of a window"))
 
     # The stream joined with itself, then gathered by event. Events that are equal in every column are one

@@ -13,7 +13,7 @@ from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME
 from headwater.streams.durations import Duration, interval
 from headwater.streams.naming import col
-from headwater.streams.windows import WATERMARK
+from headwater.streams.state import WATERMARK
 
 __all__ = [
     "LOG_TIME",

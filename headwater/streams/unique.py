@@ -7,9 +7,8 @@ from pyspark.sql import functions as F
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
-from headwater.streams.late import note_window
+from headwater.streams.state import WATERMARK
 from headwater.streams.times import lateness_of, required_time
-from headwater.streams.windows import WATERMARK
 
 
 def unique(frame: DataFrame, id: str | Sequence[str], within: Duration) -> DataFrame:
@@ -33,7 +32,6 @@ def unique(frame: DataFrame, id: str | Sequence[str], within: Duration) -> DataF
             f"there is no column {missing[0]!r} among {', '.join(frame.columns)}",
             "Name columns of the stream.",
         )
-    note_window(0)
     time = required_time(frame, "remove duplicates", subject)
     length = microseconds(within, use="the time within which duplicates are removed")
     # Spark remembers an id for the lateness that the column of event time says; so it says another meanwhile.

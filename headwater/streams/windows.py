@@ -9,13 +9,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater.streams.durations import Duration, interval, microseconds
-from headwater.streams.late import note_window
+from headwater.streams.late import EVERY
+from headwater.streams.state import TIME_WINDOW, WATERMARK
 
 WINDOW = "window"
-
-# How Spark marks an event time, here without any delay, and a window made of it (see `_with_gaps`).
-WATERMARK = "spark.watermarkDelayMs"
-_TIME_WINDOW = "spark.timeWindow"
 
 
 def tumbling(time: str | Column, size: Duration) -> Column:
@@ -25,8 +22,7 @@ def tumbling(time: str | Column, size: Duration) -> Column:
 
         clicks.groupBy(hw.tumbling("at", "1 minute"), "page").count()
     """
-    length = microseconds(size, use="the size of a window")
-    note_window(length, length)
+    microseconds(size, use="the size of a window")
     return F.window(_column(time), interval(size)).alias(WINDOW)
 
 
@@ -41,7 +37,6 @@ def hopping(time: str | Column, size: Duration, every: Duration) -> Column:
     """
     length = microseconds(size, use="the size of a window")
     step = microseconds(every, use="the step of a window")
-    note_window(length, step)
     if step > length:
         return _with_gaps(_column(time), length, step)
     return F.window(_column(time), interval(size), interval(every)).alias(WINDOW)
@@ -55,7 +50,8 @@ def session(time: str | Column, gap: Duration | Column) -> Column:
 
         clicks.groupBy(hw.session("at", "30 minutes"), "user_id").count()
     """
-    note_window(0 if isinstance(gap, Column) else microseconds(gap, use="the gap of a session"))
+    if not isinstance(gap, Column):
+        microseconds(gap, use="the gap of a session")
     length = gap if isinstance(gap, Column) else interval(gap)
     return F.session_window(_column(time), length).alias(WINDOW)
 
@@ -76,5 +72,5 @@ def _with_gaps(time: Column, size: int, every: int) -> Column:
     start = F.window(F.when(inside, time), f"{every} microseconds").getField("start")
     end = F.timestamp_micros(F.unix_micros(start) + F.lit(size))
     window = F.struct(start.alias("start"), end.alias("end"))
-    marks = {WATERMARK: 0, _TIME_WINDOW: True}
+    marks = {WATERMARK: 0, TIME_WINDOW: True, EVERY: every}
     return F.struct(window.alias(WINDOW, metadata=marks)).getField(WINDOW).alias(WINDOW, metadata=marks)

@@ -164,6 +164,12 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
 
 def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> None:
     app = app_with_views()
+
+    @app.view(key=["minute", "k"])
+    def minutes(events: DataFrame) -> DataFrame:
+        minute = F.window("at", "1 minute", startTime="5 seconds").alias("minute")
+        return events.groupBy(minute, "k").agg(F.count("*").alias("n"))
+
     with bench.running(app) as engine:
         bench.send("events", events(100))
         settle(engine)
@@ -174,10 +180,13 @@ def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> 
         settle(engine)
         bench.send("events", [open_window, too_late])
         settle(engine)
-        wait_for(lambda: engine.status["stats"].late == 1)
+        # Both windows of the open event are open, though its own time is behind the watermark.
+        wait_for(lambda: engine.status["stats"].late == 1 and engine.status["minutes"].late == 1)
+        assert {row["k"]: row["n"] for row in engine.store.rows("minutes")}["open"] == 1
         keys = {row["k"] for row in engine.store.rows("stats")}
         assert "open" in keys and "late" not in keys
         assert "late" in {row["k"] for row in engine.store.rows("totals")}
+    assert [event["id"] for event in bench.values("minutes.late")] == [1001]
     late = bench.messages("stats.late")
     assert [json.loads(message.value())["id"] for message in late] == [1001]
     assert b"behind the watermark" in dict(late[0].headers() or [])["headwater.reason"]

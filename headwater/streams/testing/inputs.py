@@ -10,9 +10,9 @@ from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Node, Stream, Table
 from headwater.streams.durations import microseconds
 from headwater.streams.schema import to_ddl
+from headwater.streams.state import WATERMARK
 from headwater.streams.testing.rows import Row, Rows, arrow_table, check_columns, fit, inferred, parsed
 from headwater.streams.times import watermarked
-from headwater.streams.windows import WATERMARK
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _META = f"_key binary, _topic string, _partition int, _offset long, _headers {_HEADERS}"
