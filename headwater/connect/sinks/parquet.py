@@ -3,7 +3,8 @@
 A file is named by the partition and the offsets that it covers,
 ``<directory>/<topic>/<partition>-<first>-<behind the last>.parquet``. It is written under another name, synced and
 renamed: the names are the position. A sink that is killed begins behind the last file that is there, so that no record
-is missing or twice. One process at a time writes to a topic's directory; a lock sees to that.
+is missing or twice. One process at a time writes to a topic's directory; a lock sees to that. ``.topic`` has
+the topic's id, by which another one of the name is known.
 
 Columns: ``_op`` (c, u, d, r, t, m; ``tombstone`` for a record without a value; null for a plain row), ``_key`` (JSON),
 ``_partition``, ``_offset``, ``_log_time``, ``_source_time`` (when the database changed it), ``_before`` (JSON, where
@@ -92,6 +93,7 @@ class ParquetSink(Sink):
             for leftover in self._directory.glob(f"{_TEMPORARY}*"):
                 leftover.unlink()
             self._positions = self._look()
+            self._check_topic()
         except OSError as error:
             raise _refused(self._directory, error) from error
         self._held = {}
@@ -135,6 +137,17 @@ class ParquetSink(Sink):
         except BlockingIOError as error:
             step = "It is taken over when that one ends."
             raise ConnectionLost("write to", str(self._directory), "another process does so", step) from error
+
+    def _check_topic(self) -> None:
+        """Files without an id, or an id without files, are taken as this topic's."""
+        mark = self._directory / ".topic"
+        followed = mark.read_text().strip() if mark.exists() else ""
+        if self._positions:
+            self.require_topic(followed, "Move its files elsewhere: the sink then begins anew.")
+        if self.topic_id and followed != self.topic_id:
+            part = self._directory / f"{_TEMPORARY}topic"
+            part.write_text(f"{self.topic_id}\n")
+            part.replace(mark)
 
     def _look(self) -> dict[Place, int]:
         """The position, from the files that are there; and their columns, from the last of each partition."""

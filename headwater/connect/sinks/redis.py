@@ -2,8 +2,9 @@
 
 So whatever is killed, and when, Redis holds the table as the topic had it at the position that it holds; a Redis that
 comes back from an older copy goes on from the older position by itself, and an empty one is filled from the beginning.
-The position is the hash ``headwater:sink:<name>``: ``<topic>-<partition>`` -> offset, and ``worker``, by which a newer
-worker fences an older one. Redis Cluster is not for it: a transaction cannot span its slots.
+The position is the hash ``headwater:sink:<name>``: ``<topic>-<partition>`` -> offset; ``worker``, by which a newer
+worker fences an older one; ``id:<topic>``, by which another topic of the name is told from the one that it was. Redis
+Cluster is not for it: a transaction cannot span its slots.
 """
 
 import time
@@ -54,6 +55,8 @@ class RedisSink(TableSink):
     def open(self, places: Iterable[Place]) -> dict[Place, int]:
         redis = self._redis = RedisConnection(self._address)
         found = self._position(redis)
+        step = f"Delete the rows and the hash {self._place.decode()}: the sink then begins anew."
+        self.require_topic(found.get(_id(self.topic), b"").decode(), step)
         last = found.get(_WORKER, b"0")
         if self._worker and last != self._worker and _since(last) > _since(self._worker):
             raise self._taken_over()
@@ -61,7 +64,10 @@ class RedisSink(TableSink):
         since = max(time.time_ns(), _since(last) + 1)
         self._worker = f"{since}-{self._id}".encode()
         watch = [command(b"WATCH", self._place), command(b"HGETALL", self._place)]
-        taken = redis.ask([command(b"HSET", self._place, _WORKER, self._worker), *watch])
+        about = [_WORKER, self._worker]
+        if self.topic_id:
+            about += [_id(self.topic), self.topic_id.encode()]
+        taken = redis.ask([command(b"HSET", self._place, *about), *watch])
         for reply in taken:
             redis.check(reply, "open")
         found = _pairs(taken[-1])
@@ -137,6 +143,10 @@ class RedisSink(TableSink):
 
 def _field(place: Place) -> bytes:
     return f"{place[0]}-{place[1]}".encode()
+
+
+def _id(topic: str) -> bytes:
+    return f"id:{topic}".encode()
 
 
 def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:

@@ -13,6 +13,7 @@ from typing import Literal
 from headwater.client.bare_requests import Place
 from headwater.client.columns import Columns
 from headwater.client.connection import Connection
+from headwater.errors import RecordsMissed
 
 # What happens when records that were yet to be read are no longer in the log.
 OnGap = Literal["fail", "continue"]
@@ -36,6 +37,7 @@ class Sink(ABC):
 
     name: str
     topic: str
+    topic_id: str = ""  # of the topic as it is now, told before `open`; "" where the broker knows none
     on_gap: OnGap = "fail"
 
     def attach(self, log: Connection) -> None:
@@ -68,6 +70,12 @@ class Sink(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Where it writes to, in a few words."""
+
+    def require_topic(self, followed: str, step: str) -> None:
+        """Stops when what is outside was written from another topic of the name, whose offsets mean nothing here."""
+        if followed and self.topic_id and followed != self.topic_id:
+            cause = f"it was deleted and made anew, and {self.describe()} has what was in the former one"
+            raise RecordsMissed("follow", self.topic, cause, step)
 
 
 def shown(positions: Mapping[Place, int]) -> str:

@@ -18,11 +18,12 @@ from headwater.connect.sinks.reading import fetcher_for
 from headwater.connect.sinks.sink import Sink, SinkCounts, shown
 from headwater.connect.source import QUIET_SECONDS
 from headwater.connect.worker import FIRST_PAUSE, PASSING, State
-from headwater.errors import HeadwaterError, OffsetOutOfRange, RecordsMissed, UnknownTopic
+from headwater.errors import ConnectionLost, HeadwaterError, OffsetOutOfRange, RecordsMissed, UnknownTopic
 
 TURN = 50_000  # offsets of one partition before the others have their turn
 LONGEST_PAUSE, TOPIC_PAUSE = 5.0, 1.0  # before another try; for a topic that is yet to be made
-LOOK_SECONDS = 10.0  # between two looks whether the topic has more partitions
+LOOK_SECONDS = 10.0  # between two looks whether the topic has more partitions, or is another one
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of topics of brokers before Kafka 2.8
 
 logger = logging.getLogger("headwater.connect")
 
@@ -58,6 +59,7 @@ class SinkWorker:
         self.connection, self.sink = connection, sink
         self._last_seen = last_seen
         sink.attach(connection)
+        self._admin: Admin | None = None
         self._state: State = "starting"
         self._error = ""
         self._restarts = 0
@@ -121,6 +123,7 @@ class SinkWorker:
             self.sink.close(in_order=in_order)
 
     def _begin(self, fetcher: Fetcher | SecuredFetcher) -> None:
+        self.sink.topic_id = self._topic_id()
         places = fetcher.partitions([self.sink.topic])
         known = self.sink.open(places)
         first = fetcher.offsets(places, EARLIEST)
@@ -144,6 +147,7 @@ class SinkWorker:
             self._state, self._error = "running", ""
             if time.monotonic() > look:
                 look = time.monotonic() + LOOK_SECONDS
+                self._look_for_another_topic()
                 self._look_for_partitions(fetcher)
 
     def _read(
@@ -172,9 +176,23 @@ class SinkWorker:
             if place not in self._positions:
                 self._positions[place] = fetcher.offsets([place], EARLIEST)[place]
 
+    def _look_for_another_topic(self) -> None:
+        """The sink is opened again then, and says what is to be done."""
+        if self._topic_id() != self.sink.topic_id:
+            raise ConnectionLost("follow", self.sink.topic, "it was made anew", "The sink looks at it again.")
+
+    def _topic_id(self) -> str:
+        found = self._ask_admin().topic(self.sink.topic, "follow").id
+        return "" if found == _NO_ID else found
+
+    def _ask_admin(self) -> Admin:
+        if self._admin is None:
+            self._admin = Admin(self.connection)
+        return self._admin
+
     def _look_for_lost_deletes(self, away: float) -> None:
         """A compacted topic forgets deletes after a while: who was away for longer may never hear of some."""
-        configs = {each.name: each.value or "" for each in Admin(self.connection).configs(self.sink.topic)}
+        configs = {each.name: each.value or "" for each in self._ask_admin().configs(self.sink.topic)}
         kept = int(configs.get("delete.retention.ms") or 0) / 1000
         if "compact" in configs.get("cleanup.policy", "") and away > kept:
             self._remark(
@@ -193,6 +211,7 @@ class SinkWorker:
         if first <= at <= last:
             return  # it does after all: a leader that was behind
         if at > last:
+            self._look_for_another_topic()
             cause = f"it ends at offset {last}, and the sink {self.sink.name} has followed it up to {at}"
             step = (
                 "The topic was made anew, or lost its end: remove what the sink has written and its position."

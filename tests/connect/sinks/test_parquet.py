@@ -7,10 +7,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.connect.sinks.factory import parquet as declare
 from headwater.connect.sinks.sink import Sink
-from headwater.errors import SinkImpossible
+from headwater.errors import RecordsMissed, SinkImpossible
 from tests.connect.sinks.following import (
     Pair,
     caught_up,
@@ -66,6 +67,23 @@ def test_every_record_is_a_line_with_its_operation_and_place(
     ]
     (times,) = query(tmp_path, topic, "epoch_ms(_source_time), _log_time > _source_time", "WHERE _offset = 0")
     assert times == (1_700_000_000_000, True)
+
+
+def test_a_topic_made_anew_is_followed_when_the_files_are_gone(
+    connection: Connection, tmp_path: Path, topic: str
+) -> None:
+    follow(connection, tmp_path, topic, [upsert({"id": 1})])
+    Admin(connection).delete_topic(topic)
+    produce(connection, topic, [upsert({"id": number}) for number in (2, 3)])
+    with (
+        pytest.raises(RecordsMissed, match=r"made anew.*Move its files elsewhere"),
+        following(connection, sink_of(tmp_path, topic)) as worker,
+    ):
+        until(lambda: worker.status().state == "failed")
+    for name in names(tmp_path, topic):
+        (tmp_path / topic / name).rename(tmp_path / name)
+    follow(connection, tmp_path, topic, [])
+    assert query(tmp_path, topic, "id") == [(2,), (3,)]
 
 
 def test_files_end_by_rows_and_by_time_and_it_goes_on_behind_them(

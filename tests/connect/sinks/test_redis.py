@@ -216,12 +216,16 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(
 def test_a_topic_made_anew_stops_it_with_reason(connection: Connection, redis: Redis, topic: str) -> None:
     follow(connection, redis, topic, [upsert({"id": number}) for number in range(10)])
     Admin(connection).delete_topic(topic)
-    produce(connection, topic, [upsert({"id": 1})])
+    produce(connection, topic, [upsert({"id": number}) for number in range(20, 40)])  # beyond its position
     with (
-        pytest.raises(RecordsMissed, match="made anew"),
+        pytest.raises(RecordsMissed, match=f"made anew.*the hash headwater:sink:{topic}.redis"),
         following(connection, sink_of(redis, topic)) as worker,
     ):
         until(lambda: worker.status().state == "failed")
+    for name in (f"headwater:sink:{topic}.redis", *(f"{topic}:{number}" for number in range(10))):
+        redis.ask("DEL", name)
+    follow(connection, redis, topic, [])
+    assert set(rows(redis, topic)) == {str(number) for number in range(20, 40)}
 
 
 def test_a_template_that_leaves_out_a_column_of_the_key_is_refused(

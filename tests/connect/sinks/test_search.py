@@ -14,9 +14,10 @@ from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.groups import Groups
 from headwater.connect.sinks import search as search_sink
+from headwater.connect.sinks import worker as sink_worker
 from headwater.connect.sinks.factory import search as declare
 from headwater.connect.sinks.sink import Sink
-from headwater.errors import SinkImpossible
+from headwater.errors import RecordsMissed, SinkImpossible
 from tests.connect.sinks.following import (
     Pair,
     caught_up,
@@ -89,6 +90,53 @@ def test_what_is_repeated_changes_nothing(connection: Connection, opensearch: Op
     assert opensearch.documents(_index(topic)) == {"1": {"id": 1, "v": 2}}
 
 
+def test_a_topic_made_anew_is_followed_when_the_index_is_deleted(
+    connection: Connection, opensearch: OpenSearch, topic: str
+) -> None:
+    """Its offsets are versions below those that are there, or beyond: the index would mix old rows and new ones."""
+    follow(connection, opensearch.url, topic, [upsert({"id": number, "of": "old"}) for number in range(5)])
+    Admin(connection).delete_topic(topic)
+    records = [upsert({"id": number, "of": "new"}) for number in range(3, 12)]
+    produce(connection, topic, records)
+    with (
+        pytest.raises(RecordsMissed, match=f"made anew.*Delete the index {_index(topic)}"),
+        following(connection, sink_of(opensearch.url, topic)) as worker,
+    ):
+        until(lambda: worker.status().state == "failed")
+    opensearch.ask("DELETE", f"/{_index(topic)}")
+    follow(connection, opensearch.url, topic, [])
+    expected = {str(number): {"id": number, "of": "new"} for number in range(3, 12)}
+    assert opensearch.documents(_index(topic)) == expected
+
+
+def test_a_topic_made_anew_under_a_sink_at_work_stops_it(
+    connection: Connection, opensearch: OpenSearch, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_worker, "LOOK_SECONDS", 0.2)
+    opensearch.ask("PUT", f"/{_index(topic)}", {"mappings": {"_meta": {"team": "shop"}}})
+    produce(connection, topic, [upsert({"id": 1})])
+    with (
+        pytest.raises(RecordsMissed, match=r"made anew.*Delete the index"),
+        following(connection, sink_of(opensearch.url, topic)) as worker,
+    ):
+        until(caught_up(worker, 1))
+        _, mappings = opensearch.ask("GET", f"/{_index(topic)}/_mapping")
+        meta = mappings[_index(topic)]["mappings"]["_meta"]
+        assert meta == {"team": "shop", "headwater": {topic: Admin(connection).topic(topic).id}}
+        Admin(connection).delete_topic(topic)
+        produce(connection, topic, [upsert({"id": 2}), upsert({"id": 3})])
+        until(lambda: worker.status().state == "failed")
+
+
+def test_an_index_made_again_by_hand_is_written_anew(
+    connection: Connection, opensearch: OpenSearch, topic: str
+) -> None:
+    follow(connection, opensearch.url, topic, [upsert({"id": number}) for number in range(3)])
+    opensearch.ask("DELETE", f"/{_index(topic)}")
+    follow(connection, opensearch.url, topic, [])
+    assert set(opensearch.documents(_index(topic))) == {"0", "1", "2"}
+
+
 def test_truncate(connection: Connection, opensearch: OpenSearch, topic: str) -> None:
     rows = [upsert({"id": number}) for number in range(50)]
     follow(connection, opensearch.url, topic, [*rows, (None, event("t")), upsert({"id": 7, "n": 1})])
@@ -126,6 +174,10 @@ def moody(*moods: int | str) -> Iterator[tuple[str, list[list[str]]]]:
 
         def do_GET(self) -> None:
             self._answer(200, {"version": {"number": "2.19.1"}})
+
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(403, {"error": {"type": "security_exception", "reason": "no permission"}})
 
         def do_POST(self) -> None:
             lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
