@@ -52,10 +52,6 @@ def apply_all(changes: list[Callable[[Table], Table]], table: Table) -> Table | 
     return table
 
 
-def unclear(table: Table) -> Table:
-    raise UnclearChange
-
-
 def place_of(table: Table, name: str) -> int:
     for place, column in enumerate(table.columns):
         if column.name.lower() == name.lower():
@@ -154,10 +150,6 @@ def add_key(kind: str, names: tuple[str, ...]) -> Callable[[Table], Table]:
         return replace(table, key=chosen_key(list(table.columns), (), [names]))
 
     return change
-
-
-def drop_primary(table: Table) -> Table:
-    raise UnclearChange  # a unique index may be the key now
 
 
 def convert(charset: str) -> Callable[[Table], Table]:

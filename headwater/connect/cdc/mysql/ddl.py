@@ -16,9 +16,7 @@ from headwater.connect.cdc.mysql.alterations import (
     change_column,
     convert,
     drop_column,
-    drop_primary,
     rename_column,
-    unclear,
     with_versioning,
     without_versioning,
 )
@@ -46,12 +44,14 @@ class Created(NamedTuple):
 class Altered(NamedTuple):
     """Columns or keys of a table changed; `change` makes the new table of the old one, or None when unclear.
 
-    `touches_rows` when rows came, went or have other values by it: of that the log has nothing.
+    `touches_rows` when rows came, went or have other values by it: of that the log has nothing. `asks_key` when an
+    index came or went that may be the key: which one is, the server knows best.
     """
 
     name: Name
     change: Callable[[Table], Table | None]
     touches_rows: bool = False
+    asks_key: bool = False
 
 
 class Renamed(NamedTuple):
@@ -99,6 +99,7 @@ class _Statements(DefinitionReader):
     """Reads one statement."""
 
     touches_rows = False
+    asks_key = False
 
     def statement(self) -> list[Effect]:
         if self.accept("SET", "STATEMENT"):  # MariaDB: SET STATEMENT a=1 FOR ALTER TABLE ...
@@ -179,7 +180,7 @@ class _Statements(DefinitionReader):
         changes: list[Callable[[Table], Table]] = []
         found: list[Effect] = []
         renamed: Name | None = None
-        touches_rows = False
+        touches_rows = asks_key = False
         while self.peek().kind != "end":
             part = self.sub(self.rest_of_part())
             self.accept(",") or self.accept(";")
@@ -197,8 +198,10 @@ class _Statements(DefinitionReader):
             found += part._swapped()
             changes += part._alteration()
             touches_rows = touches_rows or part.touches_rows
-        if changes or touches_rows:
-            found.insert(0, Altered(name, lambda table: apply_all(changes, table), touches_rows))
+            asks_key = asks_key or part.asks_key
+        if changes or touches_rows or asks_key:
+            altered = Altered(name, lambda table: apply_all(changes, table), touches_rows, asks_key)
+            found.insert(0, altered)
         if renamed is not None:
             found.append(Renamed(name, renamed))
         return found
@@ -242,11 +245,13 @@ class _Statements(DefinitionReader):
             if self.accept("SYSTEM", "VERSIONING"):
                 return [without_versioning]
             if self.accept("PRIMARY", "KEY"):
-                return [drop_primary]
+                self.asks_key = True  # a unique index may be the key now
+                return []
             if self.peek().word in ("PARTITION", "FOREIGN", "CHECK", "CONSTRAINT", "PERIOD"):
                 return []
             if self.peek().word in ("INDEX", "KEY"):
-                return [unclear]  # it may have been the key
+                self.asks_key = True  # it may have been the key
+                return []
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             return [drop_column(self.identifier())]
@@ -277,10 +282,10 @@ class _Statements(DefinitionReader):
         return []
 
     def _index(self) -> list[Effect]:
-        """CREATE and DROP INDEX: whether it was or becomes the key the server knows best."""
+        """CREATE and DROP INDEX: it may have been the key, or become it."""
         while self.peek().kind != "end" and not self.accept("ON"):
             self.take()
-        return [Altered(self.table_name(), lambda table: apply_all([unclear], table))]
+        return [Altered(self.table_name(), lambda table: table, asks_key=True)]
 
     def _rename(self) -> list[Effect]:
         found: list[Effect] = []

@@ -115,6 +115,8 @@ class History:
 
     def _altered(self, effect: ddl.Altered, known: Table | None) -> list[Consequence]:
         table = effect.change(known) if known is not None else None
+        if table is not None and effect.asks_key:
+            table = replace(table, key=self._key_now(table))
         table = table or self._lookup(effect.name) or known
         if table is None:
             return []
@@ -129,6 +131,12 @@ class History:
         reload = rekeyed or came_back or effect.touches_rows
         reload = reload or (known is not None and changes_rows(known, table))
         return [Consequence(effect.name, emptied=known if rekeyed else None, reload=reload)]
+
+    def _key_now(self, table: Table) -> tuple[str, ...]:
+        """The key as the server has it. Its columns may be later ones than those of the rows that come next."""
+        now = self._lookup((table.database, table.name))
+        names = {column.name for column in table.columns}
+        return now.key if now is not None and names.issuperset(now.key) else table.key
 
     def _renamed(self, effect: ddl.Renamed) -> list[Consequence]:
         found = []
