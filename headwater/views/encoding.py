@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from headwater.errors import BadInput, ViewChanged
 from headwater.views.model import ViewSchema
 from headwater.views.texts import joined_objects, json_objects, json_texts, valid_strings
-from headwater.views.types import FIRST_MICROS, LAST_MICROS, arrow_type, is_nested
+from headwater.views.types import arrow_type, is_nested
 from headwater.views.values import one_value
+from headwater.views.years import with_known_years
 
 
 class EncodedRows:
@@ -136,27 +137,8 @@ def _columns(schema: ViewSchema, table: pa.Table, wanted: list[str]) -> dict[str
         array = column.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # what older Arrow returns for no or many chunks
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], kind)
-        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            array = _of_known_years(array)
-        columns[name] = valid_strings(array) if pa.types.is_string(kind) else array
+        columns[name] = valid_strings(array) if pa.types.is_string(kind) else with_known_years(array)
     return columns
-
-
-def _of_known_years(times: pa.Array) -> pa.Array:
-    """Times with null in place of those outside of the years 1 to 9999: nobody could read them again.
-
-    >>> _of_known_years(pa.array([0, 253_402_300_800_000_000, None], pa.timestamp("us"))).to_pylist()
-    [datetime.datetime(1970, 1, 1, 0, 0), None, None]
-    """
-    is_date = pa.types.is_date(times.type)
-    numbers = times.view(pa.int32() if is_date else pa.int64())
-    unit = 86_400_000_000 if is_date else 1
-    first, last = FIRST_MICROS // unit, LAST_MICROS // unit
-    ends = pc.min_max(numbers).as_py()
-    if ends["min"] is None or (ends["min"] >= first and ends["max"] <= last):
-        return times
-    known = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
-    return pc.if_else(known, times, None)
 
 
 def _last_of_each(keys: pa.Array) -> pa.Array | None:

@@ -130,6 +130,32 @@ def test_keys_of_every_type_and_null(store: ViewStore, kind: str) -> None:
     assert [row["n"] for row in store.rows("v")] == [100]
 
 
+def test_times_that_nobody_could_read_are_null_at_any_depth(store: ViewStore) -> None:
+    kind = "struct<at:timestamp,days:array<struct<day:date>>,seen:map<string,array<timestamp>>>"
+    store.define(ViewSchema("v", 1, (Column("id", "int"), Column("x", kind)), ("id",)), "f")
+    at, day = round(AT.timestamp() * 1_000_000), 20_513
+
+    def rows(at: int, day: int) -> list[dict[str, Any]]:
+        # Lists that are null and empty stand before those with times, and the last row is as it should be.
+        return [
+            {"at": at, "days": None, "seen": [("a", []), ("b", [at, None])]},
+            {"at": None, "days": [{"day": 20_513}, {"day": day}], "seen": None},
+            {"at": 0, "days": [], "seen": [("c", [0])]},
+        ]
+
+    raw = "struct<at:bigint,days:array<struct<day:int>>,seen:map<string,array<bigint>>>"
+    for number, (micros, days) in enumerate([(at, day), (1_767_225_600_000 * 1_000_000, 2**30)]):
+        values = pa.array([None, *rows(micros, days)], arrow_type(raw)).cast(arrow_type(kind))[1:]
+        store.apply("v", 1, Batch(number, pa.table({"id": pa.array(range(3), pa.int32()), "x": values})))
+        if number == 0:
+            whole = [row["x"] for row in store.rows("v")]
+            assert whole[0]["at"] == AT and whole[1]["days"][1] == {"day": date(2026, 3, 1)}
+    found = [row["x"] for row in store.rows("v")]
+    assert found[0] == {"at": None, "days": None, "seen": {"a": [], "b": [None, None]}}
+    assert found[1] == {"at": None, "days": [{"day": date(2026, 3, 1)}, {"day": None}], "seen": None}
+    assert found[2] == whole[2]
+
+
 def test_zero_and_minus_zero_are_one_key(store: ViewStore) -> None:
     store.define(ViewSchema("v", 1, (Column("k", "double"),), ("k",)), "f")
     store.apply("v", 1, Batch(0, pa.table({"k": [0.0, -0.0]})))
