@@ -15,7 +15,7 @@ from headwater.streams import realtime
 from headwater.streams.columns import noted
 from headwater.streams.declarations import Files, Format, Node, Output, Stream, Table, Topic, View
 from headwater.streams.engine.fingerprint import fingerprint
-from headwater.streams.faults import reason, sentence
+from headwater.streams.faults import line_in, reason, sentence
 from headwater.streams.graph import Graph, describe
 from headwater.streams.late import WindowUse, windows_of
 from headwater.streams.modes import Mode, choose_mode, prepared
@@ -26,6 +26,9 @@ from headwater.streams.sinks.views import view_schema
 from headwater.streams.state import WATERMARK
 from headwater.streams.tables import changes_of, row_schema, view_of
 from headwater.views.definitions import fault
+
+# What Spark says of everything that would need all rows of a stream at once; it has no name for that error.
+_WANTS_ALL = "Queries with streaming sources must be executed with writeStream"
 
 
 @dataclass(frozen=True)
@@ -125,17 +128,32 @@ def _call(node: Output, inputs: Mapping[str, DataFrame]) -> DataFrame:
     except HeadwaterError as error:  # of a window, a join: it does not know in whose function it stands
         raise _within(error, subject) from error
     except PySparkException as error:
+        line = line_in(error, _file_of(node))
+        if _WANTS_ALL in str(error):
+            raise ApplicationInvalid(
+                "run",
+                subject,
+                f"it asks for the rows of a stream while it is called{f' (line {line})' if line else ''}, "
+                "and a stream has no end",
+                "Leave out count(), collect(), show(), cache() and the like: return a DataFrame, of "
+                "groupBy().count() for example, which is brought up to date with every batch.",
+            ) from error
         raise ApplicationInvalid("run", subject, _spark_reason(error, inputs)) from error
     except Py4JNetworkError:  # Java has ended, which is not the function's fault
         raise
     except Exception as error:
-        file = getattr(getattr(node.function, "__code__", None), "co_filename", "")
-        raise ApplicationInvalid("run", subject, reason(error, file), "Correct the function.") from error
+        raise ApplicationInvalid(
+            "run", subject, reason(error, _file_of(node)), "Correct the function."
+        ) from error
     if not isinstance(frame, DataFrame):
         raise ApplicationInvalid(
             "run", subject, f"it returned {type(frame).__name__} and not a DataFrame", "Return the DataFrame."
         )
     return frame
+
+
+def _file_of(node: Output) -> str:
+    return str(getattr(getattr(node.function, "__code__", None), "co_filename", ""))
 
 
 def _within(error: HeadwaterError, function: str) -> HeadwaterError:

@@ -44,6 +44,12 @@ def missing_file(app: hw.App) -> None:
         return clicks
 
 
+def all_rows(app: hw.App) -> None:
+    @app.view(key="page")
+    def pages(clicks: DataFrame) -> DataFrame:
+        return clicks.limit(clicks.count())
+
+
 def bad_duration(app: hw.App) -> None:
     @app.view(key=["window", "page"])
     def pages(clicks: DataFrame) -> DataFrame:
@@ -91,6 +97,10 @@ def files_of_batches(app: hw.App) -> None:
         (
             missing_file,
             "FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent/rates.csv' (line {line})",
+        ),
+        (
+            all_rows,
+            "it asks for the rows of a stream while it is called (line {line}), and a stream has no end. Leave out",
         ),
         (
             bad_duration,
