@@ -6,7 +6,7 @@ table        columns                                              key
 items        id, version, body, and more that come and go         id
 pairs        a, b, version                                        b, a
 scratch      id, version                                          id; it is truncated
-bag          a, b                                                 none
+bag          a, b, and more that come and go                      none
 marks        id                                                   id; its last row is the end
 audit        n, tbl, op, k, version                               not captured
 ============ ==================================================== ===========================

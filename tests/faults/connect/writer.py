@@ -64,7 +64,7 @@ class Writer(threading.Thread):
             self._big: 1 if self.big else 0,
         }
         if self.first == 0:  # only one of them changes tables
-            kinds |= {self._alter: 1, self._empty: 0.3}
+            kinds |= {self._alter: 3, self._empty: 0.3}
         chosen = self._dice.choices(list(kinds), list(kinds.values()))[0]
         chosen(session)
         session.commit()
@@ -118,7 +118,7 @@ class Writer(threading.Thread):
     def _bag(self, session: Session) -> None:
         a = self._key()
         for b in range(self._dice.randint(1, 3)):
-            session.run("insert into bag values (%s, %s)", (a, b))
+            session.run("insert into bag (a, b) values (%s, %s)", (a, b))
         session.run("update bag set b = b + 10 where a = %s and b < 3", (self._key(),))
         if self._dice.random() < 0.5:
             session.run("delete from bag where a = %s", (self._key(),))
@@ -137,19 +137,67 @@ class Writer(threading.Thread):
             )
 
     def _alter(self, session: Session) -> None:
+        """A column comes, goes, is renamed or made again, with or without a value for the rows that are there."""
+        table = "items" if self._dice.random() < 0.8 else "bag"
         found = session.run(
-            "select column_name from information_schema.columns where table_name = 'items'"
-            " and column_name like 'extra%' and table_schema in ('public', 'shop')"
+            "select column_name from information_schema.columns where table_name = %s"
+            " and column_name like 'extra%%' and table_schema in ('public', 'shop')",
+            (table,),
         )
-        if len(found) > 2:
-            session.run(f"alter table items drop column {found[0][0]}")
+        name = f"extra_{next(self._names)}_{self._dice.randrange(10**6)}"
+        present = self._dice.choice(found)[0] if found else None
+        kinds = ["index", "add", "add"]
+        if present is not None:
+            kinds += ["rename", "again"] if len(found) < 4 else ["drop"] * 3
+        chosen = self._dice.choice(kinds)
+        if chosen == "index":
+            self._index(session)
+        elif chosen == "add":
+            session.run(f"alter table {table} add column {name} {self._extra()}")
+            self._fill(session, table, name)
+        elif chosen == "rename":
+            session.run(f"alter table {table} rename column {present} to {name}")
+        elif chosen == "drop":
+            session.run(f"alter table {table} drop column {present}")
+        elif self._dice.random() < 0.5:
+            session.run(f"alter table {table} drop column {present}, add column {present} {self._extra()}")
         else:
-            name = f"extra_{next(self._names)}_{self._dice.randrange(10**6)}"
-            session.run(f"alter table items add column {name} int")
-            session.run(
-                f"update items set {name} = %s, version = %s where id = %s",
-                (7, next(self._versions), self._key()),
-            )
+            session.run(f"alter table {table} drop column {present}")
+            session.run(f"alter table {table} add column {present} {self._extra()}")
+            self._fill(session, table, str(present))
+        self.written[f"alter: {chosen}"] += 1
+
+    def _extra(self) -> str:
+        """A type, and what rows have that are there already."""
+        value = self._dice.randrange(100)
+        return self._dice.choice(
+            [
+                *("int", f"int default {value}", f"int not null default {value}"),
+                f"varchar(20) not null default 'v{value}'",
+            ]
+        )
+
+    def _fill(self, session: Session, table: str, name: str) -> None:
+        if table == "bag":
+            session.run(f"update bag set {name} = %s where a = %s", ("7", self._key()))
+            return
+        session.run(
+            f"update items set {name} = %s, version = %s where id = %s",
+            ("7", next(self._versions), self._key()),
+        )
+
+    def _index(self, session: Session) -> None:
+        name = "items_by_version"
+        catalogue = (
+            "select 1 from pg_indexes where indexname = %s"
+            if self.database.kind == "postgres"
+            else "select 1 from information_schema.statistics where table_schema = 'shop' and index_name = %s"
+        )
+        if not session.run(catalogue, (name,)):
+            session.run(f"create index {name} on items (version)")
+        else:
+            on = "" if self.database.kind == "postgres" else " on items"
+            session.run(f"drop index {name}{on}")
 
     def _empty(self, session: Session) -> None:
         session.run("truncate table scratch")
