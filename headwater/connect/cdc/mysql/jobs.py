@@ -45,7 +45,8 @@ class TableJobs:
         self._chunk: tuple[Job, Place | MySQLGtids] | None = None
         self._totals: dict[Name, int | None] = {}
         self._row_bytes: dict[Name, float] = {}
-        self._failures: dict[Name, int] = {}  # reads of a table in a row that its changes undid
+        # Reads of a table in a row that failed, with the definition that they went by.
+        self._failures: dict[Name, tuple[int, Table | None]] = {}
 
     def close(self) -> None:
         if self._reader is not None:
@@ -315,8 +316,11 @@ class TableJobs:
         if failed.code == NO_SUCH_TABLE:
             self.remove(job.name)
             return
-        self._failures[job.name] = self._failures.get(job.name, 0) + 1
-        if self._failures[job.name] >= _FAILURES:
+        tried = self._table(job)
+        count, last = self._failures.get(job.name, (0, None))
+        count = count + 1 if tried == last else 1  # what the log has said meanwhile may be why
+        self._failures[job.name] = count, tried
+        if count >= _FAILURES:
             chosen = self.stream.history.chosen
             found = read_tables(self._asking, chosen, only=job.name).get(job.name)
             if found is not None:  # what was read of the DDL was wrong
