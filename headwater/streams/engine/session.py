@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from headwater.errors import EngineMissing
 from headwater.streams.engine.background import STEADY_COMPILERS, compile_in_the_background
+from headwater.streams.engine.early import answer_early
 from headwater.streams.engine.filesystem import CHECKPOINT_MANAGER, use_plain_files
 from headwater.streams.engine.java import find_java
 from headwater.streams.settings import StreamSettings
@@ -81,6 +82,7 @@ def start_session(
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if settings.is_local:
         use_plain_files(spark)
+        answer_early(spark)
         compile_in_the_background(spark)
     _forget_where_hadoop_settings_came_from(spark)
     return spark
@@ -130,6 +132,9 @@ def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[
         "spark.broadcast.blockSize": "128k",
         "spark.broadcast.compress": "false",
         "spark.broadcast.checksum": "false",
+        # How long Java and Python wait for each other to connect, rather than fail: 15 seconds are not much for a
+        # machine that has other things to do.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # State beyond memory goes to disk, and a batch writes what changed, not what there is.

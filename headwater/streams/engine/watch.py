@@ -21,7 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # How Spark says that a query ended; without a reason when a Python process of its own was killed.
 _STREAM_FAILED = re.compile(r"\[STREAM_FAILED\] .* terminated with exception: *(.*?) *(?:SQLSTATE: \w+)?$")
 # Spark waits ten seconds for the Python process of a source that starts, and no longer: many that start at once, on a
-# machine that has other things to do, would keep each other from it, again and again.
+# machine that has other things to do, would keep each other from it, again and again. (See `early` as well.)
 AT_ONCE, INITIAL_SECONDS = 2, 20.0
 _INITIALIZING = "Initializing sources"
 _starting = threading.BoundedSemaphore(AT_ONCE)
