@@ -136,10 +136,36 @@ def test_signals(mariadb: MariaDB) -> None:
     capture.source.signal(Signal("snapshot", ("t",)))
     capture.until(lambda: len(capture.rows("t")) == 101)
     capture.until_caught_up(mariadb)
-    with pytest.raises(CaptureImpossible, match="Correct the condition"):
-        capture.source.signal(Signal("snapshot", ("t",), "no such column"))
-        for _ in range(5):
-            capture.take()
+    capture.close()
+
+
+def test_signals_that_cannot_be_followed_stop_nothing(mariadb: MariaDB) -> None:
+    database = fresh_database(
+        mariadb,
+        "create table t (id int primary key, v int)",
+        "create table bag (v int)",
+        "insert into bag values (1)",
+    )
+    capture = Capture(mariadb, database)
+    capture.until_caught_up(mariadb)
+    events = len(capture.events("bag"))
+
+    def notes(signal: Signal) -> str:
+        capture.source.signal(signal)
+        mariadb.run("insert into t select coalesce(max(id), 0) + 1, 0 from t", database=database)
+        capture.take()
+        capture.until_caught_up(mariadb)
+        return " ".join(capture.source.status().notes)
+
+    assert "no captured table is called" in notes(Signal("snapshot", ("elsewhere",)))
+    assert "bag has no key" in notes(Signal("snapshot", ("bag",), "v = 1"))
+    assert "does not hold water: You have an error in your SQL" in notes(
+        Signal("snapshot", ("t",), "id >> > 1")
+    )
+    assert "does not hold water: Unknown column" in notes(Signal("snapshot", ("t",), "w = 1"))
+    assert "does not hold" not in notes(Signal("snapshot", ("t",), "id = 1"))
+    assert "paused" in notes(Signal("pause"))
+    assert len(capture.rows("t")) == 6 and len(capture.events("bag")) == events
     capture.close()
 
 

@@ -254,6 +254,8 @@ def test_signals(path: Path, writer: sqlite3.Connection) -> None:
     taking.source.signal(Signal("snapshot", ("bag",), "id < 3"))
     taking.catch_up()
     assert (reads("users"), reads("bag")) == (651, 60)
+    taking.source.signal(Signal("snapshot", ("elsewhere",)))
+    assert "no captured table is called elsewhere" in taking.source.status().notes
     taking.source.signal(Signal("snapshot", ("users",), "no such thing"))
     taking.source.signal(Signal("snapshot", ("bag",)))
     taking.catch_up()

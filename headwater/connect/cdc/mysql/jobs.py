@@ -38,6 +38,7 @@ class TableJobs:
         self.options, self.stream = options, stream
         self.jobs: list[Job] = []
         self.is_paused = False
+        self.notes: dict[str, str] = {}  # what became of signals, by table
         self.acknowledged: Position | None = None  # what is durable in the log
         self._keys, self._asking = keys, asking
         self._first_rows = True  # of the whole snapshot
@@ -102,10 +103,15 @@ class TableJobs:
             return
         known = self.stream.history.tables
         asked = [_split(name, self.options.path_name) for name in signal.tables]
-        names = [name for name in (asked or sorted(known)) if name in known]
-        for name in names:
-            if signal.kind == "stop-snapshot":
+        for name in asked or sorted(known):
+            shown = ".".join(name)
+            self.notes.pop(shown, None)
+            if name not in known:
+                self.notes[shown] = f"no captured table is called {shown}"
+            elif signal.kind == "stop-snapshot":
                 self.remove(name)
+            elif signal.where is not None and not known[name].key:
+                self.notes[shown] = f"{shown} has no key: a part of it cannot be read again"
             else:
                 self.add(name, replaces=signal.where is None, where=signal.where)
 
@@ -202,9 +208,14 @@ class TableJobs:
             finished = yield from self._rows(job, table, self._limit(job, table), touched)
         except StatementFailed as failed:
             self.drop_chunk()
-            if failed.code not in CHANGED:
+            if failed.code in CHANGED:
+                self._look_again(job, failed)
+            elif job.where is None:
                 raise self._unreadable(job, failed) from failed
-            self._look_again(job, failed)
+            else:
+                self._give_up(job, failed)
+            if job not in self.jobs:
+                yield self.step()
             return
         self._failures.pop(job.name, None)
         if finished:
@@ -320,15 +331,23 @@ class TableJobs:
         count, last = self._failures.get(job.name, (0, None))
         count = count + 1 if tried == last else 1  # what the log has said meanwhile may be why
         self._failures[job.name] = count, tried
-        if count >= _FAILURES:
+        if count >= _FAILURES and job.where is not None:
+            self._give_up(job, failed)
+        elif count >= _FAILURES:
             chosen = self.stream.history.chosen
             found = read_tables(self._asking, chosen, only=job.name).get(job.name)
             if found is not None:  # what was read of the DDL was wrong
                 self.stream.history.keep(found)
 
+    def _give_up(self, job: Job, failed: StatementFailed) -> None:
+        """A part of a table that cannot be read, by a condition that somebody sent: all else goes on."""
+        shown = ".".join(job.name)
+        self.notes[shown] = f"{shown} was not read again, its condition does not hold water: {failed}"
+        self._failures.pop(job.name, None)
+        self.jobs.remove(job)
+
     def _unreadable(self, job: Job, failed: StatementFailed) -> CaptureImpossible:
-        step = "Correct the condition of the snapshot." if job.where else None
-        return CaptureImpossible("read", ".".join(job.name), str(failed), step)
+        return CaptureImpossible("read", ".".join(job.name), str(failed))
 
     # -- what is gone
 

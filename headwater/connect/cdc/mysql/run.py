@@ -287,7 +287,9 @@ class Run:
         behind = max(0.0, time.time() - stream.when) if stream.when and self._lag_bytes else 0.0
         gtid = str(state.gtids) if state.uses_gtids else ""
         text = f"{gtid} {state.file}:{state.place}".strip()
-        notes = (*self._notes, *stream.history.notes, *self._chosen.notes)
+        paused = ["reading of tables is paused"] if jobs.is_paused else []
+        about_jobs = (*list(jobs.notes.values()), *paused)
+        notes = (*self._notes, *stream.history.notes, *self._chosen.notes, *about_jobs)
         return SourceStatus(text, self._lag_bytes, behind, jobs.progress(), notes)
 
     def _measure(self) -> None:

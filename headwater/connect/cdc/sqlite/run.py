@@ -50,6 +50,8 @@ class Run:
         if signal.kind in ("pause", "resume"):
             state.paused = signal.kind == "pause"
             return
+        for name in [name for name in signal.tables if name not in turns.shapes]:
+            self._note(f"no captured table is called {name}")
         for name in [name for name in turns.shapes if not signal.tables or name in signal.tables]:
             if signal.kind == "snapshot":
                 if name == self.options.outbox or (signal.where and not turns.table(name).key):
