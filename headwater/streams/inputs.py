@@ -15,7 +15,9 @@ from headwater.streams import tables
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Changes, Stream
 from headwater.streams.faults import sentence
 from headwater.streams.settings import StreamSettings
+from headwater.streams.sources.json_rules import can_convert
 from headwater.streams.sources.opening import open_range, open_stream
+from headwater.streams.sources.spark_json import decode_with_reasons
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
 from headwater.streams.times import watermarked, with_ticks_among
 from headwater.streams.values import decode, value_schema
@@ -152,9 +154,13 @@ def problems(
         on_gap="continue",  # what is gone cannot be set aside any more
         columns=("value", "partition", "offset"),
     )
-    decoded = _with_time_checked(
-        decode(stream, schema, lambda inner: open_range(spark, read, start, end, inner)), stream
-    )
+
+    def open(inner: StructType | None) -> DataFrame:
+        if inner is None or can_convert(inner):  # then our source knows the reason itself
+            return open_range(spark, read, start, end, inner)
+        return decode_with_reasons(open_range(spark, read, start, end), inner)
+
+    decoded = _with_time_checked(decode(stream, schema, open), stream)
     return decoded.where(F.col(PROBLEM).isNotNull()).select("partition", "offset", PROBLEM)
 
 

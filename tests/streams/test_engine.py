@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater.errors import ApplicationInvalid, ViewChanged
+from headwater.streams.declarations import Format, Stream
+from headwater.streams.inputs import problems
 from tests.streams.conftest import Bench, settle, wait_for
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -154,6 +156,16 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
     assert {header["headwater.topic"] for header in headers} == {b"events"}
     assert "'at' is missing" in headers[2]["headwater.reason"].decode()
     assert "'at' is not within the years 1 to 9999" in headers[3]["headwater.reason"].decode()
+    assert headers[1]["headwater.reason"].decode() == 'id: "x" is not a long'
+    # The same of a stream with a type that Spark decodes, which gives no reasons.
+    dated = Stream("events", "events", f"{SCHEMA}, k timestamp_ntz".replace("k string, ", ""), Format("json"))
+    ends = [{"events": {"0": offset}} for offset in (9, 12)]
+    found = problems(bench.spark, dated, bench.settings, *ends).sort("offset").collect()
+    assert [(row["offset"], row["problem"]) for row in found] == [
+        (9, "k is not of its type (timestamp_ntz)"),
+        (10, "not JSON: not json at character 1"),
+        (11, 'id: "x" is not a long'),
+    ]
     # A restart looks at nothing twice, and knows without a batch that nothing is left to read.
     with bench.running(app) as engine:
         wait_for(engine.caught_up)
