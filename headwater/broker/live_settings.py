@@ -20,6 +20,8 @@ from headwater.log.sealed import BY_HAND, Spoilt, seal, unseal
 from headwater.log.segment import storage_error
 
 VERSION = 1
+MOST_UNKNOWN = 100  # settings that only a plug-in could know, and their bytes: all of them are in memory
+MOST_UNKNOWN_BYTES = 64 << 10
 ALL, OWN = "all brokers", "this broker"
 # Where a value comes from, by the numbers that DescribeConfigs has for it.
 FROM_OWN, FROM_ALL, FROM_START, FROM_DEFAULT = 2, 3, 4, 5
@@ -132,7 +134,8 @@ class LiveSettings:
                 origins.append(Origin(*_LONGER_UNITS[name], FROM_DEFAULT))
             elif name in KNOWN and name not in _LONGER_UNITS:
                 origins.append(Origin(name, KNOWN[name].default, FROM_DEFAULT))
-            known[name] = origins
+            if name in KNOWN:  # of others there is no end
+                known[name] = origins
         return origins
 
     def integer(self, name: str) -> int:
@@ -155,6 +158,14 @@ class LiveSettings:
             _parse(changed)
         except InvalidConfig as error:
             raise Refused("set", error.subject, error.cause) from None
+        unknown = {name: value for name, value in changed.items() if name not in KNOWN}
+        size = sum(len(name) + len(value) for name, value in unknown.items())
+        if len(unknown) > MOST_UNKNOWN or size > MOST_UNKNOWN_BYTES:
+            cause = f"it has {len(unknown)} settings that nobody knows, of {size} characters"
+            limit = (
+                f"At most {MOST_UNKNOWN} of {MOST_UNKNOWN_BYTES} characters are kept; delete some of them."
+            )
+            raise Refused("alter", "the broker", cause, limit)
         if "log.retention.ms" in changed and int(changed["log.retention.ms"]) == 0:
             raise Refused("set", "log.retention.ms", "it must be unlimited (-1), or at least 1")
 

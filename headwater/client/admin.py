@@ -21,13 +21,23 @@ from confluent_kafka.admin import (
 
 from headwater.client.connection import Connection, open_client
 from headwater.client.faults import did_you_mean, in_words
-from headwater.errors import BadInput, HeadwaterError, InvalidTopic, TopicExists, UnknownTopic, Unreachable
+from headwater.errors import (
+    BadInput,
+    HeadwaterError,
+    InvalidTopic,
+    RequestFailed,
+    TopicExists,
+    UnknownTopic,
+    Unreachable,
+)
 
 T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 PROPAGATION_SECONDS = 5.0
+LEADER_SECONDS = 10.0  # a new or moved partition refuses until its leader has heard of it
+RETRY_SECONDS = 0.05
 NO_SUCH_TOPIC = "there is no such topic"
 
 
@@ -241,6 +251,24 @@ class Admin:
         wanted = {TopicPartition(topic, number): spec for topic, number in partitions}
         if not wanted:
             return {}
+        found: dict[tuple[str, int], int] = {}
+        deadline = time.monotonic() + LEADER_SECONDS
+        while wanted:
+            may_retry = time.monotonic() < deadline
+            found |= self._ask_offsets(wanted, committed, may_retry)
+            wanted = {
+                partition: spec
+                for partition, spec in wanted.items()
+                if (partition.topic, partition.partition) not in found
+            }
+            if wanted:
+                time.sleep(RETRY_SECONDS)
+        return found
+
+    def _ask_offsets(
+        self, wanted: dict[TopicPartition, OffsetSpec], committed: bool, may_retry: bool
+    ) -> dict[tuple[str, int], int]:
+        """The offsets; without those of partitions that have no leader just now, when they may be asked for again."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         futures = self._submit(
             "read the offsets of",
@@ -259,6 +287,9 @@ class Admin:
                 raise UnknownTopic(
                     error.operation, error.subject, cause, "See `headwater topics list`."
                 ) from error
+            except RequestFailed as error:
+                if not (may_retry and _has_no_leader(error)):
+                    raise
         return found
 
     # -- futures -----------------------------------------------------------------------------------
@@ -299,6 +330,19 @@ class Admin:
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _CHECK_PROTOCOL = "Check the address, and security.protocol among the client properties."
+
+
+_NO_LEADER = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+
+
+def _has_no_leader(error: RequestFailed) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in _NO_LEADER
 
 
 def _source(entry: ConfigEntry) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.broker.live_settings import MOST_UNKNOWN, MOST_UNKNOWN_BYTES
 from headwater.log.check import check_directory
 from tests.broker.conformance.script import batch
 from tests.broker.wire_client import WireClient
@@ -99,6 +100,11 @@ def test_what_cannot_change_is_refused_in_kafkas_words(tmp_path: Path) -> None:
             ("log.cleaner.threads", "many"),
         ):
             assert alter(client, ALL, (name, SET, value))[0] == "invalid_request", name
+        strange = [(f"my.plugin.{number}", SET, "1") for number in range(MOST_UNKNOWN + 1)]
+        code, message = alter(client, ALL, *strange)
+        assert code == "invalid_request"
+        assert f"it has {MOST_UNKNOWN + 1} settings that nobody knows" in message
+        assert alter(client, ALL, ("my.plugin", SET, "1" * MOST_UNKNOWN_BYTES))[0] == "invalid_request"
         assert not (tmp_path / "data" / "broker.json").exists()
 
 

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.broker.groups.own_settings import OwnSettings
+from headwater.broker.groups.settings import GroupSettings
+from headwater.errors import InvalidConfig
 from headwater.log.check import check_directory
 from tests.broker.wire_client import Answer, WireClient
 from tests.support.servers import Headwater, ServerFailed
@@ -84,3 +87,16 @@ def test_a_group_has_settings_of_its_own(tmp_path: Path) -> None:
             assert members(client, "slow") == 1
             assert alter(client, "quick", (SESSION, DELETE, None), (HEARTBEAT, DELETE, None)) == "none"
             assert (listed(client), described(client, "quick")[SESSION]) == ([], ("45000", 5, [5]))
+
+
+def test_there_is_an_end_to_groups_with_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.broker.groups.own_settings.MOST_GROUPS", 2)
+    own = OwnSettings(GroupSettings())
+    for group in ("a", "b"):
+        own.replace(group, {SESSION: "9000"})
+    with pytest.raises(InvalidConfig, match="2 groups have settings of their own already"):
+        own.replace("c", {SESSION: "9000"})
+    own.replace("a", {SESSION: "8000"})
+    own.replace("a", {})
+    own.replace("c", {SESSION: "9000"})
+    assert own.groups() == ["b", "c"]

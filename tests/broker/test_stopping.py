@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
+from headwater.log.sealed import unseal
 from tests.broker.conformance.script import Run, batch
 from tests.broker.wire_client import Answer, Closed, WireClient
 from tests.support.servers import Headwater
@@ -43,7 +43,7 @@ def answers(client: WireClient, api: str, version: int) -> list[Answer]:
 
 
 def is_closed_cleanly(data: Path) -> bool:
-    checkpoint = orjson.loads((data / "checkpoint.json").read_bytes())
+    checkpoint = unseal((data / "checkpoint.json").read_bytes())
     return bool(checkpoint) and all(clean_end >= 0 for _, _, clean_end, *_ in checkpoint.values())
 
 

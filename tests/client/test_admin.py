@@ -2,13 +2,24 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from headwater.client.admin import Admin, both_ends
 from headwater.client.connection import Connection
 from headwater.client.writer import Writer
-from headwater.errors import InvalidConfig, InvalidPartitions, InvalidTopic, TopicExists, UnknownTopic
+from headwater.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    RequestFailed,
+    TopicExists,
+    UnknownTopic,
+)
 
 
 def test_a_created_topic_is_there_when_create_returns(admin: Admin, topic: str) -> None:
@@ -102,6 +113,33 @@ def test_offsets_by_end_and_by_time(
     assert admin.latest([]) == {}
     with pytest.raises(UnknownTopic):
         admin.latest([(topic, 7)])
+
+
+def test_a_partition_without_a_leader_is_asked_again(
+    admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.create_topic(topic, 2)
+    admin.latest([(topic, 0), (topic, 1)])  # from now on a leader knows them
+    ask, asked = admin.client.list_offsets, []
+
+    def unheard_of(wanted: dict[TopicPartition, OffsetSpec], **how: Any) -> dict[TopicPartition, Future[Any]]:
+        """As a new leader answers that has not heard of one of its partitions."""
+        asked.append(sorted(partition.partition for partition in wanted))
+        futures: dict[TopicPartition, Future[Any]] = dict(ask(wanted, **how))
+        if len(asked) == 1:
+            futures[TopicPartition(topic, 1)] = Future()
+            futures[TopicPartition(topic, 1)].set_exception(
+                KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            )
+        return futures
+
+    monkeypatch.setattr(admin.client, "list_offsets", unheard_of)
+    assert admin.latest([(topic, 0), (topic, 1)]) == {(topic, 0): 0, (topic, 1): 0}
+    assert asked == [[0, 1], [1]]
+    monkeypatch.setattr("headwater.client.admin.LEADER_SECONDS", 0)
+    asked.clear()
+    with pytest.raises(RequestFailed, match=f"cannot read the offsets of {topic}-1: .*NOT_LEADER"):
+        admin.latest([(topic, 1)])
 
 
 def test_asking_for_a_topic_does_not_create_it(admin: Admin, topic: str) -> None:

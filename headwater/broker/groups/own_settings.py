@@ -15,6 +15,7 @@ from headwater.log.sealed import BY_HAND, Spoilt, seal, unseal
 from headwater.log.segment import storage_error
 
 VERSION = 1
+MOST_GROUPS = 10_000  # all are in memory, and the file is written whole with each change
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 # Kafka has limits for them (45 to 60 s, 5 to 15 s) that spare a cluster its heartbeats; one broker need not.
@@ -84,6 +85,10 @@ class OwnSettings:
     def replace(self, group_id: str, own: Mapping[str, str]) -> None:
         """Set these for the group and no others; durable when this returns. Members hear of it as they report."""
         self.check(own)
+        if own and group_id not in self._own and len(self._own) >= MOST_GROUPS:
+            cause = f"{MOST_GROUPS} groups have settings of their own already"
+            advice = "Delete those of groups that are gone: headwater broker keeps them until then."
+            raise InvalidConfig("alter", f"group {group_id}", cause, advice)
         future = {**self._own, group_id: dict(own)}
         if not own:
             del future[group_id]

@@ -118,9 +118,21 @@ def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[
     log_settings = logs / "log4j2.properties"
     log_settings.write_text(_LOG_SETTINGS.format(file=logs / "spark.log"))
     # G1 collects beside the tasks. With the parallel collector every batch stood still for 0.3 s, twice a minute.
-    options = [f"-Dlog4j2.configurationFile=file:{log_settings}", "-XX:+UseG1GC", *STEADY_COMPILERS]
+    # Left to itself it lets what is new fill the heap before it looks: hundreds of megabytes that batches have left.
+    options = [
+        f"-Dlog4j2.configurationFile=file:{log_settings}",
+        "-XX:+UseG1GC",
+        "-XX:MaxNewSize=256m",
+        *STEADY_COMPILERS,
+    ]
     chosen = {
         "spark.ui.enabled": "false",
+        # For pages that nobody sees Spark keeps a thousand executions, and the plan of each.
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.ui.retainedJobs": "5",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "50",
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         # Every shuffle partition is a task and a state file a batch: 200 of them make a batch take a second.

@@ -80,7 +80,7 @@ def _first(files: Any, at: Any, path: str, checkpoint: str, number: int) -> int:
 def unwritable(schema: StructType) -> str | None:
     """Why rows of this schema cannot be written, if they cannot.
 
-    >>> unwritable(StructType.fromDDL("batch int"))
+    >>> unwritable(StructType().add("batch", "integer"))
     "its column 'batch' would be hidden by the number of the batch, which is in the name of each directory"
     """
     for field in schema:
