@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.support import java
 from tests.support.mariadb import MariaDB
 from tests.support.postgres import Postgres
 from tests.support.servers import ApacheKafka, Headwater
@@ -43,7 +44,7 @@ def headwater() -> Iterator[Headwater]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[ApacheKafka]:
     """The Apache Kafka that tests share."""
-    with ApacheKafka() as server:
+    with ApacheKafka(options=[java.QUICK_OPTION]) as server:
         yield server
 
 
@@ -54,8 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from headwater.streams.settings import load_stream_settings
     from tests.support import jars
 
-    # Tests are over before Java's second compiler has paid for itself.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    os.environ |= java.QUICK
     settings = load_stream_settings(data=tmp_path_factory.mktemp("spark"), master="local[2]")
     session = start_session(settings, "tests", jars=jars.spark_connector())
     yield session

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import java
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +53,7 @@ def test_the_session_runs_as_printed(tmp_path: Path) -> None:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HEADWATER_BOOTSTRAP": f"127.0.0.1:{port}",
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # it is over before the second compiler has paid off
+        **java.QUICK,
     }
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(

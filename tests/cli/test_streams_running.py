@@ -18,6 +18,7 @@ import pytest
 
 from headwater.streams.engine.status import StatusFile
 from tests.cli.conftest import PROGRAM, Result, environment, run
+from tests.support import java
 from tests.support.application import Application
 from tests.support.servers import free_port
 
@@ -225,7 +226,7 @@ def in_a_terminal(*arguments: str) -> str:
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.STDOUT,
-        env=environment(COLUMNS="200", TERM="xterm", JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1"),
+        env=environment(COLUMNS="200", TERM="xterm", **java.QUICK),
     ) as process:
         os.close(theirs)
         reader = threading.Thread(target=read)

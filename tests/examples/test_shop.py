@@ -2,6 +2,7 @@
 
 import doctest
 import itertools
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from examples.shop import recompute, schedule, verdict
 from examples.shop.database import DELIVERY, FIRST_STOCK, Shop
+from tests.support import java
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 8
@@ -37,7 +39,14 @@ def test_the_demo_ends_by_itself_with_views_that_equal_the_log(tmp_path: Path) -
         "--data",
         str(data),
     ]
-    demo = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    demo = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | java.QUICK,
+    )
     try:
         shown = demo.communicate(timeout=PATIENCE)[0]
     finally:

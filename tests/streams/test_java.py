@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from headwater.errors import EngineMissing
 from headwater.streams.engine.java import find_java
 from headwater.views import open_store
+from tests.support import java
 from tests.support.servers import Headwater
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "word_count.py"
@@ -77,7 +78,7 @@ def test_without_any_java_it_says_what_to_install(tmp_path: Path, monkeypatch: p
 def test_an_application_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     environ = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
     environ["PATH"] = without_java(tmp_path / "bin")
-    environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # it is over before more has paid off
+    environ |= java.QUICK
     with Headwater(tmp_path / "log") as server:
         command = [sys.executable, "-m", "headwater.cli.main", "run", str(EXAMPLE), "-b", server.bootstrap]
         process = subprocess.Popen(

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support import java
+
 PROGRAM = str(Path(sys.executable).with_name("headwater"))
 START_SECONDS = 120.0
 STOP_SECONDS = 90.0
@@ -25,9 +27,7 @@ class Application:
         self.data = data
         self._command = [PROGRAM, *arguments, "--data", str(data)]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
-        # Tests are over before Java's second compiler has paid for itself.
-        quick = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-        self._environment = {**clean, **quick, **(environment or {})}
+        self._environment = {**clean, **java.QUICK, **(environment or {})}
         self._out, self._err = data.with_name(data.name + ".out"), data.with_name(data.name + ".err")
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap = ""

@@ -269,10 +269,13 @@ class ApacheKafka(Server):
         port: int | None = None,
         config: Mapping[str, str] | None = None,
         heap: str = "512m",
+        options: Sequence[str] = (),
     ) -> None:
+        """`options` are Java's."""
         super().__init__(data, port)
         self.config = dict(config or {})
         self.heap = heap
+        self.options = options
         self._controller_port = free_port()
 
     @property
@@ -280,7 +283,7 @@ class ApacheKafka(Server):
         return self.data.with_name(self.data.name + ".properties")
 
     def command(self) -> Sequence[str]:
-        return [*java(f"-Xmx{self.heap}"), "kafka.Kafka", str(self.properties)]
+        return [*java(f"-Xmx{self.heap}", *self.options), "kafka.Kafka", str(self.properties)]
 
     def prepare(self) -> None:
         settings = {

@@ -21,6 +21,7 @@ from tests.faults.harness import chance, create_topic
 from tests.faults.streams.driver import Driver
 from tests.faults.streams.feed import TOPIC, Feed
 from tests.faults.streams.verdict import Verdict
+from tests.support import java
 from tests.support.postgres import Postgres
 from tests.support.servers import Headwater
 
@@ -47,7 +48,12 @@ class World:
         create_topic(self.broker.bootstrap, TOPIC, 2)
         self.folder = folder
         arguments = ["--bootstrap", self.broker.bootstrap, "--data", str(folder / "data")]
-        self.driver = Driver(APPLICATION, [*arguments, "--store", self.store], folder / "driver.log")
+        self.driver = Driver(
+            APPLICATION,
+            [*arguments, "--store", self.store],
+            folder / "driver.log",
+            {} if KILLS else java.QUICK,
+        )
         stack.callback(self.driver.close)
         self.feed = Feed(self.broker.bootstrap, RATE)
         self.killed: Counter[str] = Counter()
