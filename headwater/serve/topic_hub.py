@@ -58,6 +58,7 @@ class TopicHub(Feed):
         self._connection, self._leave = connection, leave
         self._loop = asyncio.get_running_loop()
         self._stopped = False
+        self._failing = False  # which is logged once, until a round succeeds
         self._thread = threading.Thread(target=self._run, name=f"headwater-topic-{topic}", daemon=True)
         self._thread.start()
 
@@ -113,7 +114,6 @@ class TopicHub(Feed):
 
     def _run(self) -> None:
         offsets: Offsets | None = None
-        failing = False
         with contextlib.closing(open_fetcher(self._connection)) as fetcher:
             while not self._stopped:
                 try:
@@ -121,7 +121,6 @@ class TopicHub(Feed):
                         ends = fetcher.offsets(fetcher.partitions([self.topic]), LATEST)
                         offsets = {partition: offset for (_, partition), offset in ends.items()}
                         self._post(self._begin, dict(offsets))
-                    failing = False
                     offsets = self._follow(fetcher, offsets)
                 except UnknownTopic as error:
                     self._post(self._fail, error)
@@ -130,11 +129,11 @@ class TopicHub(Feed):
                     if offsets is None and isinstance(error, HeadwaterError):
                         self._post(self._fail, error)
                         return
-                    if not failing:
+                    if not self._failing:
                         logger.warning("those who follow %s wait: %s", self.topic, error)
-                    failing = True
+                    self._failing = True
                     if offsets is not None:
-                        signs: list[bytes] = [comment("no broker answers")]
+                        signs: list[bytes] = [comment(_cause(error))]
                         self._post(self._publish, [COMMENT_KEY], signs, dict(offsets))
                     time.sleep(RETRY_SECONDS)
 
@@ -162,6 +161,7 @@ class TopicHub(Feed):
                 if offsets[partition] < end:  # by markers of transactions, which are no records
                     offsets[partition] = end
                     beat = 0.0
+            self._failing = False
             now = time.monotonic()
             if now >= look:
                 look = now + LOOK_SECONDS
@@ -179,6 +179,13 @@ class TopicHub(Feed):
             firsts = fetcher.offsets(new, EARLIEST)
             offsets.update({partition: offset for (_, partition), offset in firsts.items()})
             self._post(self._publish, [PROGRESS_KEY], [progress_event(offsets)], dict(offsets))
+
+
+def _cause(error: Exception) -> str:
+    """What those who follow are told of a failure."""
+    if isinstance(error, HeadwaterError):
+        return " ".join(error.cause.split())
+    return f"the server failed ({type(error).__name__}); its log says how"
 
 
 def _chunks(events: list[bytes]) -> Iterator[list[bytes]]:

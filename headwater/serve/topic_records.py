@@ -22,6 +22,7 @@ from headwater.serve.sse import event
 Offsets = dict[int, int]  # the next offset of each partition
 
 LONGEST_ID = 32_000  # characters; servers refuse larger headers
+_ON_ONE_LINE = bytes.maketrans(b"\n\r", b"  ")  # in JSON line breaks stand between tokens only
 _ID = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*")
 
 
@@ -163,8 +164,9 @@ def _value(content: bytes | None) -> tuple[Any, str | None]:
     if content is None:
         return None, None
     try:
-        parsed = orjson.loads(content)
+        orjson.loads(
+            content
+        )  # only to know whether it is JSON: to write it anew would cost numbers their digits
     except orjson.JSONDecodeError:
         return _text(content)
-    # A line break between tokens would end the line of data; numbers keep their digits where they can.
-    return (parsed if b"\n" in content or b"\r" in content else orjson.Fragment(content)), None
+    return orjson.Fragment(content.translate(_ON_ONE_LINE)), None

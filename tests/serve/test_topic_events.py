@@ -69,25 +69,28 @@ def _records(events: Iterator[Event], count: int) -> list[dict[str, Any]]:
 def test_records_as_they_are(server: Running, connection: Connection, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 1)
     values = [b'{"a": [1, 2.50]}', b"\xff\x00", b"plain text", None, b'{"a":\n1}', b"12345678901234567890123"]
+    values += [b'{"a":\r\n12345678901234567890123}', b"[" * 300 + b"\n" + b"]" * 300]
     headers = [("kind", b"x"), ("raw", b"\xfe"), ("none", None)]
     _write(connection, topic, [{"key": b"k", "value": v, "timestamp": 1_700_000_000_123} for v in values])
     with Writer(connection) as writer:
         writer.write(topic, b"last", key=b"\xff", headers=headers)
         writer.flush()
     with stream(_events(server, topic, **{"from": "beginning"})) as events:
-        found = [next(events) for _ in range(7)]
+        found = [next(events) for _ in range(9)]
     records = [data for _, _, data in found]
-    assert [identity for _, identity, _ in found] == [f"0:{n}" for n in range(1, 8)]
-    assert [(r["partition"], r["offset"]) for r in records] == [(0, n) for n in range(7)]
+    assert [identity for _, identity, _ in found] == [f"0:{n}" for n in range(1, 10)]
+    assert [(r["partition"], r["offset"]) for r in records] == [(0, n) for n in range(9)]
     assert records[0]["timestamp"] == "2023-11-14T22:13:20.123Z"
-    assert [r["key"] for r in records] == ["k"] * 6 + ["/w=="]
-    assert records[6]["key_encoding"] == "base64"
+    assert [r["key"] for r in records] == ["k"] * 8 + ["/w=="]
+    assert records[8]["key_encoding"] == "base64"
     shown = [(r["value"], r.get("value_encoding")) for r in records]
     assert shown[:5] == [
         ({"a": [1, 2.5]}, None), ("/wA=", "base64"), ("plain text", "text"), (None, None), ({"a": 1}, None),
     ]  # fmt: skip
-    assert float(shown[5][0]) == 12345678901234567890123.0
-    assert records[6]["headers"] == [
+    assert shown[5] == (12345678901234567890123, None)
+    assert shown[6] == ({"a": 12345678901234567890123}, None)
+    assert json.dumps(shown[7][0]) == "[" * 300 + "]" * 300
+    assert records[8]["headers"] == [
         {"key": "kind", "value": "x"},
         {"key": "raw", "value": "/g==", "encoding": "base64"},
         {"key": "none", "value": None},
@@ -272,6 +275,36 @@ def test_a_topic_that_is_deleted_ends_the_stream(
         *_, (kind, _, data) = events
         assert kind == "error" and topic in data["why"]
     assert httpx.get(_events(server, topic)).status_code == 404
+
+
+def test_a_failure_is_logged_once_and_told_as_what_it_is(
+    server: Running,
+    connection: Connection,
+    admin: Admin,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    encode, tries = topic_hub.record_events, list[int]()
+
+    def fail_at_first(*given: Any) -> list[bytes]:
+        tries.append(1)
+        if len(tries) < 5:
+            raise TypeError("no such value")
+        return encode(*given)
+
+    monkeypatch.setattr(topic_hub, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(topic_hub, "record_events", fail_at_first)
+    admin.create_topic(topic, 1)
+    with httpx.stream("GET", _events(server, topic), timeout=PATIENCE) as answer:
+        _numbers(connection, topic, range(1))
+        said = ""
+        for text in answer.iter_text():
+            said += text
+            if "event: record" in said:
+                break
+    assert "the server failed (TypeError)" in said and "no broker" not in said
+    assert len([line for line in caplog.messages if topic in line]) == 1
 
 
 @pytest.mark.parametrize(
