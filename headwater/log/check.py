@@ -12,6 +12,7 @@ from headwater.log.batch import BatchHeader
 from headwater.log.catalog import CHECKPOINT, Catalog, read_catalog, read_checkpoint
 from headwater.log.identity import CATALOG, META, read_identity
 from headwater.log.index import ABORTED_SIZE, OffsetIndex, TimeIndex, unpack_aborted
+from headwater.log.producer_ids import PRODUCER_IDS, read_next_id
 from headwater.log.producers import Producers
 from headwater.log.records import COMMIT, open_batch, read_control, spans
 from headwater.log.recovery import Checkpoint
@@ -19,7 +20,6 @@ from headwater.log.scan import LARGEST_OFFSET, Bounds, Damage, Found, is_torn, s
 from headwater.log.sealed import Spoilt, unseal
 from headwater.log.segment import INDEX_INTERVAL
 
-PRODUCER_IDS = "producer-ids"
 SETTINGS_FILES = ("groups.json", "broker.json")  # of a broker, which reads them at its start
 ERROR, WARNING = "error", "warning"
 
@@ -64,7 +64,6 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
         catalog = read_catalog(path)
     except DirectoryInvalid as error:
         yield Finding(path / CATALOG, 0, "damage", error.cause)
-    yield from _check_producer_ids(path / PRODUCER_IDS)
     for name in SETTINGS_FILES:
         yield from _check_sealed(path / name)
     compacted: set[str] | None = None
@@ -75,19 +74,30 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
         for name in sorted(set(partitions) - known):
             message = "it belongs to no topic of the catalog"
             yield Finding(path / name, -1, "stray", message, WARNING)
+    largest_id = -1
     for name, directory in partitions.items():
         may_have_gaps = compacted is None or name in compacted
-        yield from _Partition(directory, deep, may_have_gaps).check()
+        partition = _Partition(directory, deep, may_have_gaps)
+        yield from partition.check()
+        largest_id = max(largest_id, partition.producers.largest_id)
+    yield from _check_producer_ids(path / PRODUCER_IDS, largest_id)
 
 
-def _check_producer_ids(path: Path) -> Iterator[Finding]:
+def _check_producer_ids(path: Path, largest_id: int) -> Iterator[Finding]:
     try:
-        is_right = not path.exists() or path.read_bytes().strip().isdigit()
+        next_id = read_next_id(path.read_bytes())
+    except FileNotFoundError:
+        if largest_id >= 0:
+            message = f"it is gone, though the log has records of producers, up to id {largest_id}"
+            yield Finding(path, -1, "missing", message)
     except OSError as error:
         yield _unreadable(path, error)
-        return
-    if not is_right:
-        yield Finding(path, 0, "damage", "it holds no number: the next producer cannot be given its id")
+    except Spoilt as error:
+        yield Finding(path, 0, "damage", f"it is damaged: {error}: the next producer cannot be given its id")
+    else:
+        if next_id <= largest_id:
+            message = f"it says that ids from {next_id} on are free, but {largest_id} is in the log"
+            yield Finding(path, 0, "producer ids", message)
 
 
 def _check_sealed(path: Path) -> Iterator[Finding]:

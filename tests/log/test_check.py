@@ -12,6 +12,7 @@ from headwater.log.batch import HEADER_SIZE, read_header, seal
 from headwater.log.check import ERROR, WARNING, Finding, check_directory
 from headwater.log.cleaner import clean_partition
 from headwater.log.directory import DataDirectory
+from headwater.log.producer_ids import PRODUCER_IDS, written_next_id
 from headwater.log.records import build_batch
 from tests.log.logs import NOW, add, end_transaction, fill, flip, records
 
@@ -50,6 +51,7 @@ def healthy(folder: Path) -> Path:
     deleted.move_start(5)
     directory.create_topic("empty", 1)
     directory.close()
+    (data / PRODUCER_IDS).write_bytes(written_next_id(1000))
     return data
 
 
@@ -275,13 +277,32 @@ def test_what_cannot_be_read_is_told_and_the_rest_looked_at(folder: Path) -> Non
     content = bytearray(following.read_bytes())
     content[-1] ^= 1
     following.write_bytes(content)
-    (data / "producer-ids").write_text("many")
+    (data / PRODUCER_IDS).write_text("many")
     assert [(each.path, each.kind, each.severity) for each in found(data)] == [
-        (data / "producer-ids", "damage", ERROR),
         (victim, "unreadable", ERROR),
         (following, "damage", ERROR),
         (snapshot, "unreadable", ERROR),
+        (data / PRODUCER_IDS, "damage", ERROR),
     ]
+
+
+def test_a_file_of_producer_ids_that_would_give_one_out_twice(folder: Path) -> None:
+    data = healthy(folder)
+    path = data / PRODUCER_IDS
+    content = path.read_bytes()
+    path.write_text("1000\n")  # as an earlier version wrote it
+    assert found(data) == []
+    for spoilt, kind in (
+        (content.replace(b"1000", b"0000"), "damage"),
+        (content.replace(b"1000", b"1001"), "damage"),
+        (b"3\n", "producer ids"),
+        (written_next_id(3), "producer ids"),
+    ):
+        path.write_bytes(spoilt)
+        assert [(each.path, each.kind, each.severity) for each in found(data)] == [(path, kind, ERROR)]
+    path.unlink()
+    (told,) = found(data)
+    assert (told.path, told.kind, told.severity) == (path, "missing", ERROR)
 
 
 def test_what_was_kept_aside_is_told(folder: Path) -> None:

@@ -52,6 +52,7 @@ from headwater.errors import (
 )
 from headwater.log.batch import BatchHeader
 from headwater.log.partition import PartitionLog, now_ms
+from headwater.log.producer_ids import PRODUCER_IDS
 
 if TYPE_CHECKING:
     from headwater.broker.broker import Broker
@@ -84,7 +85,7 @@ class TransactionCoordinator:
         self._broker = broker
         self._journal = journal
         self._entries: dict[str, _Entry] = {}
-        self._ids = ProducerIds(broker.directory.path / "producer-ids")
+        self._ids = ProducerIds(broker.directory.path / PRODUCER_IDS, self._largest_id_in_use)
         self._max_timeout_ms = broker.settings.integer("transaction.max.timeout.ms")
         self._expiration_ms = broker.settings.integer("transactional.id.expiration.ms")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -133,6 +134,12 @@ class TransactionCoordinator:
     def state(self, transactional_id: str) -> TransactionState | None:
         entry = self._entries.get(transactional_id)
         return entry.state if entry is not None else None
+
+    def _largest_id_in_use(self) -> int:
+        largest = max((log.producers.largest_id for log in self._broker.directory.partitions()), default=-1)
+        for _, state in self.states():
+            largest = max(largest, state.producer_id, state.previous_producer_id, state.next_producer_id)
+        return largest
 
     # -- taking turns -----------------------------------------------------------------------------
 
