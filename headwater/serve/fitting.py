@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from pyspark.sql import types as spark
 
 from headwater.errors import BadInput, UnknownTopic
 from headwater.serve.ddl import UnknownType, struct_of
+from headwater.serve.record_keys import Keyed, json_object, keyed
 from headwater.streams.app import App
 from headwater.streams.columns import kept_columns
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Node, Stream, Table
@@ -78,6 +78,8 @@ class Fitting:
     def key_of(self, value: bytes, columns: Sequence[str]) -> bytes | None:
         """The key of a record: of a stream's one column its text, else a JSON object of the columns.
 
+        Misfit when the values are none of the columns' types.
+
         >>> Fitting(App("shop").stream("clicks", "user long")).key_of(b'{"user": 7}', ["user"])
         b'7'
         >>> Fitting(App("shop").table("users", "id long", key="id")).key_of(b'{"id": 7, "n": 1}', ["id"])
@@ -85,13 +87,14 @@ class Fitting:
         """
         if not columns:
             return None
-        event = _object(value)
-        if len(columns) > 1 or isinstance(self.node, Table):
-            return orjson.dumps({column: event.get(column) for column in columns})
-        found = event.get(columns[0])
-        if found is None:
-            return None
-        return found.encode() if isinstance(found, str) else orjson.dumps(found)
+        first: Misfit | None = None
+        for reader in self._readers:
+            try:
+                return reader.key_of(value, tuple(columns))
+            except Misfit as misfit:
+                first = first or misfit
+        assert first is not None
+        raise first
 
 
 class _Reader:
@@ -103,6 +106,9 @@ class _Reader:
             schema = struct_of(node.schema)
         except UnknownType:
             schema = spark.StructType()
+        self._schema = schema
+        self._keys: dict[tuple[str, ...], Keyed] = {}  # by their columns
+        self._is_table = isinstance(node, Table)
         self.columns = tuple(schema.fieldNames())
         is_known = bool(self.columns) and can_convert(schema)
         self._fit = fitter(schema, ZONE) if is_known else None
@@ -131,23 +137,22 @@ class _Reader:
             return str(error)
         return None
 
+    def key_of(self, value: bytes, columns: tuple[str, ...]) -> bytes | None:
+        find = self._keys.get(columns)
+        if find is None:
+            as_object = self._is_table or len(columns) > 1
+            find = keyed(self._schema, columns, ZONE, as_object=as_object)
+            if self.columns:  # else anybody could name as many as they like
+                self._keys[columns] = find
+        return find(value)
+
     def _row(self, value: bytes) -> dict[str, Any]:
         if self._fit is None or self._rules is None:
-            return _object(value)
+            return json_object(value)
         try:
             return fitted(value, self._fit)
         except Odd:
             return parse(text_of(value), self._rules)
-
-
-def _object(value: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise Misfit(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise Misfit("it is not an object")
-    return found
 
 
 def fittings(app: App) -> dict[str, Fitting]:

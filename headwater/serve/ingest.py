@@ -41,6 +41,7 @@ from headwater.serve.parameters import Parameters
 from headwater.serve.serving import Serving
 from headwater.streams.aside import dead_topic
 from headwater.streams.declarations import Table
+from headwater.streams.sources.json_rules import Misfit
 
 READ_SECONDS = 30.0  # for a body to arrive
 ANSWER_SECONDS = DELIVERY_SECONDS + 4.0
@@ -251,9 +252,14 @@ class Ingest:
             raise TooLarge("write to", topic, cause)
         records, problems = [], []
         for number, value in enumerate(events):
-            reason = fitting.problem(value)
+            reason, key = fitting.problem(value), None
             if reason is None:
-                record = Record(topic, value, fitting.key_of(value, columns))
+                try:
+                    key = fitting.key_of(value, columns)
+                except Misfit as misfit:
+                    reason = f"it cannot be keyed: {misfit}"
+            if reason is None:
+                record = Record(topic, value, key)
             else:
                 headers = [("headwater.topic", topic.encode()), ("headwater.reason", reason.encode())]
                 headers.append(("headwater.from", b"http"))

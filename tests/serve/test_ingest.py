@@ -280,6 +280,29 @@ def test_an_event_that_the_broker_refuses_does_not_fail_its_neighbours(
     assert users == [0, 0, 1, 2, 4, 5, 6, 7]
 
 
+ODD = [
+    b'{"user": 1, "at": "2026-01-05 10:00:00"}',
+    b'{"user": 9223372036854775808, "at": "2026-01-05"}',
+    b'{"user": 1.5, "at": "2026-01-05"}',
+    b'{"user": true, "at": "2026-01-05"}',
+    b'{"page": 12, "at": 1767607200}',
+    b'{"page": {"a": [1]}, "at": "2026-01-05T10:00:00+02:00"}',
+    b'{"price": "1,234.50", "at": "2026-01-05"}',
+    b'{"price": 123456789.5, "at": "2026-01-05"}',
+    b'{"price": "x", "at": "2026-01-05"}',
+    b'{"at": "10:00"}',
+    b'{"at": "2026-13-01"}',
+    b'{"at": "2026-01-05"} and more',
+    b"{'at': '2026-01-05'}",
+    b"null",
+    b"7",
+    b'{"user": 1, "page": "half of a pair: \\ud83d", "at": "2026-01-05"}',
+    b'{"user": 1, "other": NaN, "at": "2026-01-05"}',
+    b'{"user": 1, "other": 1e400, "at": "2026-01-05"}',
+    b'{"page": ' + b"[" * 300 + b"]" * 300 + b', "at": "2026-01-05"}',
+]
+
+
 def test_http_and_the_log_agree_on_what_is_an_event(client: httpx.Client, topic: str) -> None:
     """The same values through the decoder of the stream's reader."""
     import pyarrow as pa
@@ -288,24 +311,17 @@ def test_http_and_the_log_agree_on_what_is_an_event(client: httpx.Client, topic:
     from headwater.streams.sources.json_values import JsonDecoder
     from tests.serve.ingesting import SCHEMA
 
-    values = [
-        b'{"user": 1, "at": "2026-01-05 10:00:00"}',
-        b'{"user": 9223372036854775808, "at": "2026-01-05"}',
-        b'{"user": 1.5, "at": "2026-01-05"}',
-        b'{"user": true, "at": "2026-01-05"}',
-        b'{"page": 12, "at": 1767607200}',
-        b'{"page": {"a": [1]}, "at": "2026-01-05T10:00:00+02:00"}',
-        b'{"price": "1,234.50", "at": "2026-01-05"}',
-        b'{"price": 123456789.5, "at": "2026-01-05"}',
-        b'{"price": "x", "at": "2026-01-05"}',
-        b'{"at": "10:00"}',
-        b'{"at": "2026-13-01"}',
-        b'{"at": "2026-01-05"} and more',
-        b"{'at': '2026-01-05'}",
-        b"null",
-        b"7",
-    ]
-    _, problems = JsonDecoder(struct_of(SCHEMA), "UTC").decode(pa.array(values))
-    answer = post_lines(client, f"/topics/{topic}", b"\n".join(values))
+    _, problems = JsonDecoder(struct_of(SCHEMA), "UTC").decode(pa.array(ODD))
+    answer = post_lines(client, f"/topics/{topic}", b"\n".join(ODD))
     assert [event.get("refused") for event in answer.json()["events"]] == problems.to_pylist()
     assert answer.json()["taken"] == problems.null_count > 4
+
+
+@pytest.mark.parametrize("key", ["user", "page", "price", "at", "user,page"])
+def test_a_key_refuses_no_event_and_no_batch(client: httpx.Client, topic: str, key: str) -> None:
+    plain = post_lines(client, f"/topics/{topic}", b"\n".join(ODD)).json()
+    keyed = post_lines(client, f"/topics/{topic}?key={key}", b"\n".join(ODD))
+    assert keyed.status_code == 207, keyed.text
+    assert [each.get("refused") for each in keyed.json()["events"]] == [
+        each.get("refused") for each in plain["events"]
+    ]
