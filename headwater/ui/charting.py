@@ -58,9 +58,13 @@ def points(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Points:
     """
     found: dict[Any, dict[str, float]] = {}
     totals: dict[str, float] = {}
-    is_time = bool(rows) and isinstance(_x(chart, rows[0]), datetime | date)
-    for row in rows:
-        x, y = _plain(_x(chart, row)), number(member(row, chart.y))
+    xs = [_x(chart, row) for row in rows]
+    is_time = any(isinstance(x, datetime | date) for x in xs)
+    has_places = is_time or chart.kind in ("line", "area")  # along x; else there are names
+    for given, row in zip(xs, rows, strict=True):
+        if has_places and given is None:
+            continue
+        x, y = _place(given) if has_places else _plain(given), number(member(row, chart.y))
         if y is None:
             continue
         if x not in found and len(found) >= chart.points:
@@ -77,8 +81,8 @@ def points(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Points:
     names = tuple(sorted(largest)) if chart.by else tuple(largest)
     # Spans before a name's first point have no line; a bar without a part has none there.
     table = [(x, *(values.get(name) for name in names)) for x, values in found.items()]
-    if is_time or chart.kind in ("line", "area"):
-        table.sort(key=lambda row: (row[0] is None, row[0]))
+    if has_places:
+        table.sort(key=lambda row: row[0])
     return Points(names, tuple(table), is_time, len(totals) - len(names))
 
 
@@ -122,6 +126,10 @@ def _x(chart: Chart, row: Mapping[str, Any]) -> Any:
 
 def _label(value: Any) -> Any:
     return value["start"] if texts.is_window(value) else value
+
+
+def _place(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

@@ -78,6 +78,25 @@ def test_what_is_no_number_is_left_out() -> None:
     assert charting.total(Chart("words", None, "n", kind="number"), rows) == 1.5
 
 
+def test_rows_without_x_have_no_place_on_a_line() -> None:
+    seen = Chart("users", "seen", "n")
+    rows = [{"seen": NOON, "n": 3}, {"seen": None, "n": 4}]
+    for given in (rows, rows[::-1]):
+        found = charting.points(seen, given)
+        assert found.is_time and found.rows == ((round(NOON.timestamp() * 1000), 3),)
+    assert charting.points(
+        Chart("users", "size", "n"), [{"size": 1, "n": 1}, {"size": None, "n": 2}]
+    ).rows == ((1, 1),)
+    assert charting.points(seen, rows[1:]).rows == ()
+    bar = Chart("words", "word", "n", kind="bar")
+    assert charting.points(bar, [{"word": None, "n": 2}]).rows == (("null", 2),)
+
+
+def test_decimals_stand_in_the_order_of_numbers() -> None:
+    rows = [{"price": Decimal(price), "n": 1} for price in ("9", "10", "100")]
+    assert [x for x, _ in charting.points(Chart("sales", "price", "n"), rows).rows] == [9, 10, 100]
+
+
 def test_columns_are_checked_against_the_view() -> None:
     assert charting.missing(Chart("clicks", "window.end", "count", by="country"), SCHEMA) is None
     cause = charting.missing(Chart("clicks", "window", "total"), SCHEMA)

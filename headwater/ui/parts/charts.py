@@ -1,5 +1,8 @@
 """A card with a live chart of a view."""
 
+import logging
+from collections.abc import Sequence
+
 from nicegui import ui
 from nicegui.run import io_bound
 
@@ -8,6 +11,8 @@ from headwater.ui import charting
 from headwater.ui.facts import Gatherer
 from headwater.ui.parts.elements import Plot, anchor, body, box, link, said
 from headwater.ui.reading import ChartData
+
+logger = logging.getLogger("headwater.ui")
 
 
 class ChartCard:
@@ -74,12 +79,25 @@ class ChartCard:
             return
         self._plot.show(table={"names": names, "rows": rows}, time=data.points.is_time)
 
+    def fail(self, error: Exception) -> None:
+        """Says why it cannot be drawn, until it can."""
+        cause = f"The chart cannot be drawn: {type(error).__name__}: {error}"
+        if self._said.text != cause:
+            logger.error("cannot draw the chart %r", self._chart.title, exc_info=error)
+        self._drawn = None
+        self._said.set_text(cause)
+        self._said.set_visibility(True)
+
 
 def start(cards: list[ChartCard]) -> None:
     """Keeps charts up to date until the page is left."""
+    ui.timer(1.0, lambda: draw(cards))
 
-    async def look() -> None:
-        for card in list(cards):
+
+async def draw(cards: Sequence[ChartCard]) -> None:
+    """Draws what is new in each of them; one that cannot be drawn says so and holds up none of the others."""
+    for card in list(cards):
+        try:
             await card.refresh()
-
-    ui.timer(1.0, look)
+        except Exception as error:
+            card.fail(error)
