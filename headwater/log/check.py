@@ -80,7 +80,8 @@ def check_directory(path: Path, deep: bool = True) -> Iterator[Finding]:
         partition = _Partition(directory, deep, may_have_gaps)
         yield from partition.check()
         largest_id = max(largest_id, partition.producers.largest_id)
-    yield from _check_producer_ids(path / PRODUCER_IDS, largest_id)
+    if catalog is not None:  # partitions alone, or another program's, come without
+        yield from _check_producer_ids(path / PRODUCER_IDS, largest_id)
 
 
 def _check_producer_ids(path: Path, largest_id: int) -> Iterator[Finding]:
@@ -143,8 +144,11 @@ class _Partition:
     may_have_gaps: bool
     producers: Producers = field(default_factory=lambda: Producers(""))
     first_offset: int = 0
+    recovery_offset: int = 0  # from which on the next start reads, after a crash
 
     def check(self) -> Iterator[Finding]:
+        snapshots = [int(path.stem) for path in self.directory.glob("*.snapshot") if path.stem.isdigit()]
+        self.recovery_offset = max(snapshots, default=0)
         logs = sorted(path for path in self.directory.glob("*.log") if path.stem.isdigit())
         bases = [int(path.stem) for path in logs]
         self.first_offset = bases[0] if bases else 0
@@ -305,10 +309,11 @@ class _Segment:
     def _check_aborted(self) -> Iterator[Finding]:
         path = self.path.with_suffix(".txnindex")
         content = path.read_bytes() if path.exists() else b""
-        severity = WARNING if self.is_last else ERROR
         if len(content) % ABORTED_SIZE:
             position = len(content) - len(content) % ABORTED_SIZE
-            yield Finding(path, position, "index", "it ends within an entry", severity)
+            yield Finding(
+                path, position, "index", "it ends within an entry", WARNING if self.is_last else ERROR
+            )
         told = set()
         for number, entry in enumerate(unpack_aborted(content)):
             told.add((entry.producer_id, entry.last_offset))
@@ -316,11 +321,17 @@ class _Segment:
             # The records of an aborted transaction may be gone while its marker is still there.
             if not is_known and not self.damage and not self._has_marker_only(entry.first_offset):
                 message = f"entry {number} tells of a transaction that was not aborted here"
-                yield Finding(path, number * ABORTED_SIZE, "index", message, severity)
+                position = number * ABORTED_SIZE
+                yield Finding(path, position, "index", message, self._aborted_severity(entry.last_offset))
                 return
         for producer_id, marker in sorted(self.aborted - told):
             message = f"the transaction of producer {producer_id} that was aborted at {marker} is not there"
-            yield Finding(path, len(content), "index", message, severity)
+            yield Finding(path, len(content), "index", message, self._aborted_severity(marker))
+
+    def _aborted_severity(self, marker: int) -> str:
+        """What lies behind the newest snapshot is read again by the next start; before it, readers would be
+        shown aborted records."""
+        return WARNING if self.is_last and marker >= self.partition.recovery_offset else ERROR
 
     def _has_marker_only(self, first_offset: int) -> bool:
         return first_offset < self.partition.first_offset or self.partition.may_have_gaps

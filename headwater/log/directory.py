@@ -15,7 +15,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 from headwater.errors import (
@@ -28,6 +28,7 @@ from headwater.errors import (
     TopicExists,
     UnknownTopic,
 )
+from headwater.log.aborted import aborted_checksum
 from headwater.log.catalog import (
     CATALOG_VERSION,
     CHECKPOINT,
@@ -370,11 +371,9 @@ class DataDirectory:
                 log.next_offset if is_clean else -1,
                 log.active.base_offset if is_clean else -1,
                 log.active.size if is_clean else -1,
+                aborted_checksum(log.producers.aborted, log.start_offset) if is_clean else -1,
             )
-        content = {
-            name: [each.start_offset, each.cleaned_offset, each.clean_end, each.clean_base, each.clean_size]
-            for name, each in checkpoints.items()
-        }
+        content = {name: astuple(each) for name, each in checkpoints.items()}
         try:
             replace_file(self.path / CHECKPOINT, seal(content, layout=0))
         except OSError as error:

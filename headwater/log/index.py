@@ -8,7 +8,8 @@
 
 Entries are written when a handful has gathered, when the segment closes, and at checkpoints. What a crash
 takes is rebuilt from the log. A search reads a few entries of the file: no index is kept in memory. None of
-the formats has a checksum: who uses an entry holds it against the log.
+the formats has a checksum: who uses an entry holds it against the log, those of aborted transactions when
+the partition is opened (headwater.log.aborted).
 """
 
 import errno

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.errors import CorruptData
+from headwater.log.aborted import aborted_checksum, fit_the_log, read_aborted
 from headwater.log.config import TopicConfig
 from headwater.log.files import OpenFiles, write_file
 from headwater.log.index import AbortedTransaction, OffsetIndex, TimeIndex
@@ -41,6 +42,9 @@ class Checkpoint:
     clean_end: int = -1  # next offset at a clean shutdown
     clean_base: int = -1  # first offset of the last segment then
     clean_size: int = -1  # bytes of it
+    clean_aborted: int = (
+        -1
+    )  # checksum over what it knew of aborted transactions then; -1 where none was noted
 
 
 def open_partition(
@@ -73,8 +77,14 @@ def open_partition(
     if config.delete:  # else compaction may have left nothing of the first segments: they were there, though
         log.start_offset = max(log.start_offset, segments[0].base_offset)
     log.cleaned_offset = max(checkpoint.cleaned_offset, log.start_offset)
-    if not _restore_clean(log, checkpoint, {each.segment for each in found if each.is_torn}):
-        _recover(log, {each.segment for each in found if each.is_torn})
+    torn = {each.segment for each in found if each.is_torn}
+    if not _is_as_closed(log, checkpoint):
+        _recover(log, torn)
+    elif (aborted := _aborted_as_closed(log, checkpoint)) is None:
+        _forget_snapshots(log)
+        _recover(log, torn)
+    elif not _restore_clean(log, checkpoint.clean_end, aborted, torn):
+        _recover(log, torn)
     log.durable_offset = log.next_offset
     log.durable_place = (log.active, log.active.size)
     log.start_offset = min(log.start_offset, log.next_offset)
@@ -137,38 +147,39 @@ def _check_indexes(segments: Iterable[Segment], torn: set[Segment]) -> None:
             rebuild_indexes(segment)
 
 
-def _aborted(segments: Iterable[Segment]) -> list[AbortedTransaction] | None:
-    """The aborted transactions that the segments know of; None if one of the files is not to be believed."""
-    aborted = []
-    for segment in segments:
-        if len(segment.aborted) or segment.aborted.is_torn:
-            if not segment.aborted.are_plausible(segment.base_offset, segment.bounds.end_offset):
-                logger.warning("%s is damaged and made again from the log", segment.aborted.path)
-                return None
-            aborted += segment.aborted.entries()
-    return aborted
-
-
 # -- after a clean shutdown ----------------------------------------------------------------------------
 
 
-def _restore_clean(log: PartitionLog, checkpoint: Checkpoint, torn: set[Segment]) -> bool:
-    """Take the partition as it was closed; False if it is not as a clean shutdown left it."""
+def _is_as_closed(log: PartitionLog, checkpoint: Checkpoint) -> bool:
+    """Whether the partition ends as a clean shutdown left it."""
     end = (checkpoint.clean_base, checkpoint.clean_size)
-    if checkpoint.clean_end < 0 or end != (log.active.base_offset, log.active.size):
-        return False
-    aborted = _aborted(log.segments)
+    return checkpoint.clean_end >= 0 and end == (log.active.base_offset, log.active.size)
+
+
+def _aborted_as_closed(log: PartitionLog, checkpoint: Checkpoint) -> list[AbortedTransaction] | None:
+    aborted = read_aborted(log.segments)
     if aborted is None:
-        return False
-    if checkpoint.clean_end > 0:
+        return None
+    told = aborted_checksum(aborted, checkpoint.start_offset)
+    if checkpoint.clean_aborted not in (-1, told):
+        logger.warning("%s: its .txnindex files are not as they were: made again from the log", log.name)
+        return None
+    return aborted
+
+
+def _restore_clean(
+    log: PartitionLog, end: int, aborted: list[AbortedTransaction], torn: set[Segment]
+) -> bool:
+    """Take the partition as it was closed; False if its snapshot is not as a clean shutdown left it."""
+    if end > 0:
         try:
-            if not log.producers.restore(log.snapshot_path(checkpoint.clean_end).read_bytes()):
+            if not log.producers.restore(log.snapshot_path(end).read_bytes()):
                 return False
         except FileNotFoundError:
             return False
     _check_indexes(log.segments, torn)
     log.producers.aborted = aborted
-    log.next_offset = log.recovery_offset = log.synced_snapshot = checkpoint.clean_end
+    log.next_offset = log.recovery_offset = log.synced_snapshot = end
     log.active.largest_timestamp()
     return True
 
@@ -179,12 +190,12 @@ def _restore_clean(log: PartitionLog, checkpoint: Checkpoint, torn: set[Segment]
 def _recover(log: PartitionLog, torn: set[Segment]) -> None:
     start = _restore_snapshot(log)
     first = _segment_of(log, start)
-    aborted = _aborted(log.segments[:first])
-    known = _aborted(log.segments[first : first + 1]) if start > log.segments[first].base_offset else []
-    if aborted is None or known is None:
+    aborted = read_aborted(log.segments[: first + 1])
+    if aborted is None or not fit_the_log(log, aborted):
         log.producers = Producers(log.producers.subject)
-        start, first, aborted, known = log.segments[0].base_offset, 0, [], []
-    log.producers.aborted = aborted + [each for each in known if each.last_offset < start]
+        _forget_snapshots(log)
+        start, first, aborted = log.segments[0].base_offset, 0, []
+    log.producers.aborted = [each for each in aborted if each.last_offset < start]  # the rest is read again
     _check_indexes(log.segments[:first], torn)
     scanned = 0
     expected = start
@@ -196,6 +207,12 @@ def _recover(log: PartitionLog, torn: set[Segment]) -> None:
     log.next_offset = expected
     log.recovery_offset = start
     log.recovered(log.segments[first:], scanned)
+
+
+def _forget_snapshots(log: PartitionLog) -> None:
+    """So that all of the log is read, and again if that is cut short: half of an index would be believed."""
+    for _, path in log.snapshots():
+        path.unlink(missing_ok=True)
 
 
 def _segment_of(log: PartitionLog, offset: int) -> int:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from headwater.log.aborted import aborted_checksum
 from headwater.log.batch import Buffer, read_header, split
 from headwater.log.check import Finding, check_directory
 from headwater.log.config import TopicConfig
@@ -45,7 +46,9 @@ def close(log: PartitionLog) -> Checkpoint:
     log.close()
     assert log.failure is None
     active = log.active
-    return Checkpoint(log.start_offset, log.cleaned_offset, log.next_offset, active.base_offset, active.size)
+    aborted = aborted_checksum(log.producers.aborted, log.start_offset)
+    end = (log.next_offset, active.base_offset, active.size)
+    return Checkpoint(log.start_offset, log.cleaned_offset, *end, aborted)
 
 
 def kill(log: PartitionLog) -> Checkpoint:

@@ -1,5 +1,6 @@
 """Opening a partition again: closed, killed, torn, damaged."""
 
+import dataclasses
 import logging
 import os
 import shutil
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import CorruptData
+from headwater.log import recovery
 from headwater.log.batch import HEADER_SIZE, read_header
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import Checkpoint
+from headwater.log.segment import Segment
 from tests.log.logs import (
     NOW,
     SMALL,
@@ -239,6 +242,70 @@ def test_a_spoilt_transaction_index_does_no_harm(folder: Path, spoil: str, clean
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_any_bit_of_a_transaction_index(folder: Path, clean: bool) -> None:
+    """A reader would be shown aborted records, or miss committed ones."""
+    log = open_log(folder / "t-0", segment_bytes=600)
+    for number in range(8):
+        add(log, records("x"), (6, 0, number), transactional=True)
+        end_transaction(log, (6, 0), commit=number % 3 == 2)
+    log.sync()
+    expected = (committed(log), log.producers.aborted)
+    checkpoint = close(log) if clean else kill(log)
+    path = segment_file(log, 1, ".txnindex")
+    assert path.stat().st_size >= 2 * 34
+    for bit in range(path.stat().st_size * 8):
+        if bit // 8 % 34 < 2:
+            continue  # the version, which nobody reads
+        copy = copy_of(log.directory, "spoilt")
+        flip(copy / path.name, bit // 8, 1 << bit % 8)
+        again = open_log(copy, checkpoint, segment_bytes=600)
+        assert committed(again) == expected[0], bit
+        if clean or bit // 8 % 34 < 26:
+            assert again.producers.aborted == expected[1], bit
+
+
+def test_a_transaction_index_is_lost(folder: Path) -> None:
+    log = long_log(folder / "t-0")
+    expected = everything(log)
+    checkpoint = close(log)
+    for number in (1, len(log.segments) - 1):
+        segment_file(log, number, ".txnindex").unlink()
+    told = findings(log.directory)
+    assert len(told) > 1
+    assert {each.severity for each in told} == {"error"}
+    assert everything(open_log(log.directory, checkpoint, segment_bytes=20_000)) == expected
+    assert findings(log.directory) == []
+
+
+def test_making_a_transaction_index_again_is_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of an index would be believed by the next start."""
+    log = long_log(folder / "t-0")
+    expected = everything(log)
+    checkpoint = close(log)
+    segment_file(log, 1, ".txnindex").unlink()
+
+    def power_fails(log: PartitionLog, segment: Segment, *others: object) -> tuple[int, int]:
+        for each in log.segments:
+            each.aborted.keep_before(segment.base_offset)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "_recover_segment", power_fails)
+        with pytest.raises(KeyboardInterrupt):
+            open_log(log.directory, checkpoint, segment_bytes=20_000)
+    assert everything(open_log(log.directory, kill(log), segment_bytes=20_000)) == expected
+
+
+def test_a_checkpoint_of_an_earlier_version(folder: Path) -> None:
+    log = long_log(folder / "t-0")
+    expected = everything(log)
+    checkpoint = dataclasses.replace(close(log), clean_aborted=-1)
+    again = open_log(log.directory, checkpoint, segment_bytes=20_000)
+    assert not again.needs_sync, "nothing was read"
+    assert everything(again) == expected
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("spoil", [*SPOILS])
 def test_spoilt_snapshots_do_no_harm(folder: Path, spoil: str, clean: bool) -> None:
     log = long_log(folder / "t-0")
@@ -270,6 +337,7 @@ def test_a_snapshot_past_the_end_is_not_believed(folder: Path) -> None:
 
 def test_recovery_leaves_out_what_a_snapshot_covers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = long_log(folder / "t-0")
+    fill(log, 1000, size=2000, first=480)
     close(log)
     fill(log, 2)
     read: list[int] = []
