@@ -5,6 +5,7 @@ from dataclasses import dataclass
 SHORTEST_GAP = 0.004  # seconds between two transactions while little comes
 LONGEST_GAP = 0.25  # under load
 QUIET_GAP = 1.0  # between positions without records
+FULL_RATE = 50_000  # records a second, at which the gap is the longest
 
 
 @dataclass
@@ -14,9 +15,12 @@ class Pace:
     >>> pace = Pace()
     >>> pace.wait(now=10.0, records=1)
     0.0
-    >>> pace.committed(began=10.0, ended=10.005, busy=False)
+    >>> pace.committed(began=10.0, ended=10.005, records=1)
     >>> round(pace.wait(now=10.006, records=1), 3)
     0.009
+    >>> pace.committed(began=10.1, ended=10.105, records=2000)
+    >>> round(pace.gap, 3)
+    0.1
     """
 
     gap: float = SHORTEST_GAP
@@ -29,9 +33,11 @@ class Pace:
         gap = self.gap if records else QUIET_GAP
         return max(0.0, self._ended + gap - now)
 
-    def committed(self, began: float, ended: float, busy: bool) -> None:
-        """A commit took so long; `busy` when more was waiting by then."""
-        self._ended = ended
-        # At most a third of the time goes by in commits; under load they become ever rarer.
+    def committed(self, began: float, ended: float, records: int) -> None:
+        """A commit of so many records took so long."""
+        # At most a third of the time goes by in commits. What a commit costs besides is little for a thousand
+        # records and much for ten, so the gap grows with the rate at which they come.
         least = max(SHORTEST_GAP, 2 * (ended - began))
-        self.gap = min(LONGEST_GAP, max(least, self.gap * 2) if busy else least)
+        rate = records / max(ended - self._ended, SHORTEST_GAP)
+        self.gap = max(least, LONGEST_GAP * min(1.0, rate / FULL_RATE))
+        self._ended = ended

@@ -27,6 +27,7 @@ COMMIT_SECONDS = 20.0
 TRANSACTION_SECONDS = 60.0
 _SETTLED_SECONDS = 0.5  # until all nodes of a cluster know of another configuration
 ASIDE_RECORDS = 10_000  # kept while a commit is under way; then the source waits
+ASIDE_BYTES = 32 * 1024 * 1024  # of their values, likewise
 LARGEST_RECORD = 64 * 1024 * 1024  # bytes; rows can be larger than the megabyte that Kafka takes by default
 QUEUE_KILOBYTES = 65 * 1024  # more than the largest record, or it would wait for ever
 
@@ -69,7 +70,7 @@ class LogWriter:
         self._is_open = False  # whether a transaction is
         self._urgent = True
         self._aside: list[tuple[Step, Mapping[str, int] | None]] = []
-        self._aside_records = 0
+        self._aside_records = self._aside_bytes = 0
         self._commit_began: float | None = None
         self._ending = False
         self._failure: BaseException | None = None
@@ -93,16 +94,20 @@ class LogWriter:
     def put(self, step: Step, signals: Mapping[str, int] | None = None) -> None:
         """Takes a step; waits while too much is under way. `signals` are those that its position has taken."""
         with self._lock:
-            while self._commit_began is not None and self._aside_records >= ASIDE_RECORDS:
+            while self._commit_began is not None and self._is_full_aside():
                 self._check()
                 self._lock.wait(0.5)
             self._check()
             if self._commit_began is not None:
                 self._aside.append((step, signals))
                 self._aside_records += len(step.records)
+                self._aside_bytes += sum(len(value) for _, _, value, _ in step.records if value is not None)
             else:
                 self._take(step, signals)
                 self._lock.notify_all()
+
+    def _is_full_aside(self) -> bool:
+        return self._aside_records >= ASIDE_RECORDS or self._aside_bytes >= ASIDE_BYTES
 
     def finish(self) -> None:
         """Commits all that was taken, and ends."""
@@ -260,7 +265,7 @@ class LogWriter:
             if self._failure is not None:
                 return
             ended = time.monotonic()
-            self._pace.committed(began, ended, busy=bool(self._aside_records))
+            self._pace.committed(began, ended, self._pending)
             self.committed, self._is_open, self._urgent = standing, False, self._ending
             self.records += self._pending
             self.bytes += self._pending_bytes
@@ -268,7 +273,8 @@ class LogWriter:
             self.commit_seconds = ended - began
             self._pending = self._pending_bytes = 0
             self._commit_began = None
-            aside, self._aside, self._aside_records = self._aside, [], 0
+            aside, self._aside = self._aside, []
+            self._aside_records = self._aside_bytes = 0
             for step, signals in aside:
                 self._take(step, signals)
             self._lock.notify_all()
