@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import struct
 import uuid
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,11 +37,12 @@ ZSTD_FROM = 7
 KNOWS_ABORTABLE_FROM = 11
 ADDS_PARTITIONS_ITSELF_FROM = 12  # a batch joins its transaction without AddPartitionsToTxn
 
-# Records are looked into on compacted topics and on those with a codec of their own. A batch can hold a
-# hundred times what it weighs, so that anything but a small plain one is looked into in this thread. It is
-# one, so that only one batch at a time takes up the memory.
+# Records are looked into on compacted topics, on those with a codec of their own, and in batches that do not
+# know their latest timestamp. A batch can hold a hundred times what it weighs, so that anything but a small
+# plain one is looked into in this thread. It is one, so that only one batch at a time takes up the memory.
 _checker = ThreadPoolExecutor(1, "headwater-check")
 SMALL = 32 << 10
+_TIMESTAMPS, _TIMESTAMPS_START = struct.Struct(">qq"), 27  # the first and the latest one, in a header
 
 Checked = tuple[Buffer, BatchHeader] | HeadwaterError
 
@@ -144,12 +146,14 @@ def _batches_to_open(broker: "Broker", request: ProduceRequest) -> dict[int, Par
         if log is None or item.records is None or len(item.records) < HEADER_SIZE:
             continue
         config = log.config
-        if (not config.compact and config.codec == "producer") or len(
-            item.records
-        ) > config.max_message_bytes:
+        if len(item.records) > config.max_message_bytes:
+            continue
+        base, latest = _TIMESTAMPS.unpack_from(item.records, _TIMESTAMPS_START)
+        is_opened = config.compact or (latest < base and not config.append_time)
+        if not is_opened and config.codec == "producer":
             continue
         codec = read_header(item.records).codec
-        if not config.compact and codec == CODECS[config.codec]:
+        if not is_opened and codec == CODECS[config.codec]:
             continue
         if codec or len(item.records) > SMALL:
             large[number] = log

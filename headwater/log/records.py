@@ -253,6 +253,19 @@ def max_timestamp_record(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> tupl
     return max(_timestamps(batch, limit), key=lambda found: found[1], default=None)
 
 
+def with_latest_timestamp(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytes:
+    """A copy of the batch whose header has the latest timestamp of its records.
+
+    >>> batch = bytearray(build_batch([(None, b"a", (), 10), (None, b"b", (), 30)]))
+    >>> batch[35:43] = b"\\xff" * 8  # as clients leave it that do not know better
+    >>> read_header(with_latest_timestamp(batch)).max_timestamp
+    30
+    """
+    header = read_header(batch)
+    latest = max((stamp for _, stamp in _timestamps(batch, limit)), default=header.max_timestamp)
+    return reassemble(header._replace(max_timestamp=latest), memoryview(batch)[HEADER_SIZE:])
+
+
 def _timestamps(batch: Buffer, limit: int) -> Iterator[tuple[int, int]]:
     header, data = open_batch(batch, limit)
     for _, _, offset_delta, timestamp_delta, _, _, _ in spans(header, data):

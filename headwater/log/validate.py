@@ -1,7 +1,8 @@
 """Checks of a batch that a client sent, before it may enter the log.
 
 Form, size, checksum and timestamps are read off the header; the records stay closed, but on topics that
-compact (every record needs a key) or that store another codec than the client's.
+compact (every record needs a key) or that store another codec than the client's, and where the header does not
+know the latest timestamp: lookups by time go by it.
 """
 
 from itertools import islice
@@ -19,7 +20,7 @@ from headwater.log.batch import (
 )
 from headwater.log.compression import CODECS, ZSTD
 from headwater.log.config import TopicConfig
-from headwater.log.records import DECOMPRESSED_LIMIT, open_batch, recompress, spans
+from headwater.log.records import DECOMPRESSED_LIMIT, open_batch, recompress, spans, with_latest_timestamp
 
 MOST_FAULTS = 100  # records that an error names
 LARGEST_RATIO = 64  # of records to their batch: compressed text comes to 20, what is beyond is an attack
@@ -95,6 +96,9 @@ def check_batch(batch: Buffer, config: TopicConfig, now_ms: int, subject: str) -
         return batch, read_header(batch)
     if header.uses_append_time:  # which is not for a client to say
         batch = with_create_time(batch)
+        header = read_header(batch)
+    if header.max_timestamp < header.base_timestamp:  # Sarama's producers left it out until 2023
+        batch = with_latest_timestamp(batch, _largest(config))
         header = read_header(batch)
     if header.max_timestamp - now_ms > config.after_max_ms:
         raise _bad_time(header, subject, f"timestamp {header.max_timestamp} is too far ahead of", now_ms)

@@ -14,7 +14,7 @@ from headwater.errors import (
     InvalidTimestamp,
     UnsupportedFormat,
 )
-from headwater.log.batch import BatchHeader, Buffer, fault_at, read_header, seal
+from headwater.log.batch import BatchHeader, Buffer, assemble, fault_at, read_header, seal
 from headwater.log.records import NewRecord, build_batch, control_batch, read_records
 from headwater.log.validate import check_batch
 from tests.log.logs import NOW, records, topic_config
@@ -128,3 +128,30 @@ def test_a_topic_with_a_codec_of_its_own(codec: int, name: str) -> None:
     assert fault_at(stored) is None
     assert list(read_records(stored)) == list(read_records(batch))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 1, 9)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("attributes", [0, 0x08])
+def test_a_header_that_does_not_know_the_latest_timestamp(codec: int, attributes: int) -> None:
+    """As Sarama sent it until 1.42.1: without it no lookup by time would find the records."""
+    new = [(b"k", b"a", (), NOW), (b"k", b"b", (), NOW + 20), (b"k", b"c", (), NOW - 10)]
+    whole = build_batch(new, codec=codec)
+    sent = spoilt(21, ">h", codec | attributes, spoilt(35, ">q", -1, whole))
+    stored, header = check(sent)
+    assert bytes(stored) == whole
+    assert header == read_header(whole)
+    with pytest.raises(InvalidTimestamp):
+        check(sent, message_timestamp_after_max_ms=10)
+    stamped, header = check(sent, message_timestamp_type="LogAppendTime")
+    assert header.max_timestamp == NOW
+    assert list(read_records(stamped))[1].timestamp == NOW
+
+
+def test_a_header_without_any_timestamp_is_left_alone() -> None:
+    batch = build_batch([(b"k", b"a", (), -1)])
+    assert check(batch)[0] is batch
+
+
+def test_garbage_without_a_latest_timestamp() -> None:
+    with pytest.raises(InvalidBatch):
+        check(assemble(b"\xff" * 50, record_count=1, base_timestamp=NOW))

@@ -144,6 +144,26 @@ def batches_that_lie(run: Run) -> None:
         strict,
         build_batch([(b"k", b"a", (), now()), (b"k", b"b", (), now() - 60_000)]),
     )
+    timeless = run.topic("timeless")
+    start = now()
+    large = b"x" * 40_000
+    new = [(b"k", large, (), start), (b"k", large, (), start + 20), (b"k", large, (), start + 10)]
+    for codec in range(5):
+        sent = edited(build_batch(new, codec=codec), 35, "q", -1)
+        run.produce(f"no latest timestamp, codec {codec}", 9, timeless, sent)
+    for delta in (0, 15, 20, 21):
+        answer = run.ask(
+            "list_offsets",
+            7,
+            replica_id=-1,
+            topics=[{"name": timeless, "partitions": [{"partition_index": 0, "timestamp": start + delta}]}],
+        )
+        found = answer["topics"][0]["partitions"][0]
+        if found["timestamp"] >= 0:
+            found["timestamp"] = f"{found['timestamp'] - start} after the start"
+        run.note(f"no latest timestamp, at {delta}", found)
+    late = edited(batch("x", timestamp=start + 2 * HOUR), 35, "q", -1)
+    run.produce("no latest timestamp, two hours ahead", 9, timeless, late)
 
 
 @script
