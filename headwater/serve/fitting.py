@@ -20,6 +20,7 @@ from headwater.streams.app import App
 from headwater.streams.columns import kept_columns
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Node, Stream, Table
 from headwater.streams.formats.changes import ChangeReader
+from headwater.streams.required import lacking_in
 from headwater.streams.sources.json_objects import Odd, fitted, fitter
 from headwater.streams.sources.json_rules import Misfit, can_convert, converter, parse, text_of
 from headwater.views.store import ViewStore
@@ -40,6 +41,8 @@ class Fitting:
     'n: "x" is not a long'
     >>> clicks.problem(b'{"page": "/"}')
     "the event time 'at' is missing"
+    >>> Fitting(App("shop").stream("carts", "id long NOT NULL")).problem(b"{}")
+    "'id' is missing, and the schema says NOT NULL"
     """
 
     def __init__(self, node: Stream | Table, *others: Stream | Table) -> None:
@@ -126,6 +129,10 @@ class _Reader:
             row = self._row(value)
             if self._time is not None and row.get(self._time) is None:
                 return f"the event time {self._time!r} is missing"
+            if self._fit is not None and not self._is_table:
+                missing = lacking_in(row, self._schema)
+                if missing is not None:
+                    return missing
             for column in self.key:
                 if row.get(column) is None:
                     return f"it has no {column!r}, which is the table's key"

@@ -143,14 +143,15 @@ def event_schema(nodes: Sequence[Stream | Table]) -> dict[str, Any]:
         return {"anyOf": [event_schema([node]) for node in nodes]}
     (node,) = nodes
     try:
-        columns = {field.name: field.dataType for field in struct_of(node.schema).fields}
+        fields = struct_of(node.schema).fields
     except UnknownType:
         return {"type": "object"}
+    columns = {field.name: field.dataType for field in fields}
     required = list(node.key) if isinstance(node, Table) else []
     if not columns:  # not known yet: any object with the key
         columns = dict.fromkeys(required, spark.StringType())
-    if isinstance(node, Stream) and node.time in columns:
-        required = [node.time]
+    if isinstance(node, Stream):
+        required = [field.name for field in fields if field.name == node.time or not field.nullable]
     properties = {name: _value(kind, name in required) for name, kind in columns.items()}
     described: dict[str, Any] = {"type": "object", "properties": properties}
     return {**described, "required": required} if required else described

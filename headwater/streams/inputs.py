@@ -14,13 +14,14 @@ from headwater.errors import ApplicationInvalid
 from headwater.streams import tables
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Changes, Stream
 from headwater.streams.faults import sentence
+from headwater.streams.required import lacking
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.json_rules import can_convert
 from headwater.streams.sources.opening import open_range, open_stream
 from headwater.streams.sources.spark_json import decode_with_reasons
 from headwater.streams.sources.topic_read import PROBLEM, Offsets, TopicRead
 from headwater.streams.times import watermarked, with_ticks_among
-from headwater.streams.values import decode, value_schema
+from headwater.streams.values import declared, decode, value_schema
 from headwater.views.types import FIRST_MICROS, LAST_MICROS
 
 META = {
@@ -116,7 +117,7 @@ def events(
         return tables.changes(spark, stream, settings, metric=metric, connector=connector)
     schema = schema_of(stream)
     read = read_of(stream, settings, connector=connector, ticks=ticks)
-    decoded = _with_time_checked(
+    decoded = _checked(
         decode(stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
     )
     problem, value = F.col(PROBLEM), F.col("value")
@@ -160,7 +161,7 @@ def problems(
             return open_range(spark, read, start, end, inner)
         return decode_with_reasons(open_range(spark, read, start, end), inner)
 
-    decoded = _with_time_checked(decode(stream, schema, open), stream)
+    decoded = _checked(decode(stream, schema, open), stream)
     return decoded.where(F.col(PROBLEM).isNotNull()).select("partition", "offset", PROBLEM)
 
 
@@ -188,6 +189,15 @@ def _time_column(stream: Stream) -> Column:
     if stream.time == PROCESSING_TIME:
         return F.current_timestamp()
     return F.col("value").getField(str(stream.time))
+
+
+def _checked(decoded: DataFrame, stream: Stream) -> DataFrame:
+    """With a problem for each value that lacks what it must have, or whose event time is none."""
+    if stream.format.name == "json":
+        missing = lacking(F.col("value"), declared(stream.schema))
+        if missing is not None:
+            decoded = decoded.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), missing))
+    return _with_time_checked(decoded, stream)
 
 
 def _with_time_checked(decoded: DataFrame, stream: Stream) -> DataFrame:

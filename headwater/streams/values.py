@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from headwater.errors import HeadwaterError
 from headwater.streams.declarations import Format, Stream
 from headwater.streams.formats import avro, debezium, protobuf
+from headwater.streams.required import nullable
 from headwater.streams.sources.spark_json import decode_in_spark
 from headwater.streams.sources.topic_read import PROBLEM
 
@@ -39,7 +40,12 @@ def value_schema(stream: Stream) -> StructType:
 
 
 def parsed(ddl: str) -> StructType:
-    """A schema written as DDL; raises what Spark raises."""
+    """A schema written as DDL, in which everything may be null; raises what Spark raises."""
+    return nullable(declared(ddl))
+
+
+def declared(ddl: str) -> StructType:
+    """The same with what it says of nulls: see `required`."""
     schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType)
     return schema

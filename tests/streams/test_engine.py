@@ -130,7 +130,7 @@ def test_views_of_one_stream_share_a_query(bench: Bench) -> None:
 
 def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> None:
     app = hw.App("bench")
-    app.stream("events", SCHEMA, time="at")
+    app.stream("events", SCHEMA.replace("k string", "k string NOT NULL"), time="at")
 
     @app.view(key="k")
     def totals(events: DataFrame) -> DataFrame:
@@ -142,21 +142,23 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
     ]
     bad.append({"id": 1, "k": "a"})
     bad.append({"id": 1, "k": "a", "at": 1_767_225_600_000})  # milliseconds: the year 57971
+    bad.append({"id": 1, "at": START.isoformat()})
     good = events(20)
     with bench.running(app) as engine:
         bench.send("events", [*good[:10], *bad, None, *good[10:]])
         settle(engine)
-        wait_for(lambda: len(bench.messages("events.dead")) == 4)
-        wait_for(lambda: engine.status["totals"].dead == 4)
+        wait_for(lambda: len(bench.messages("events.dead")) == 5)
+        wait_for(lambda: engine.status["totals"].dead == 5)
         assert sum(row["count"] for row in engine.store.rows("totals")) == 20
     dead = bench.messages("events.dead")
     assert dead[0].value() == b"not json"
     headers = [dict(message.headers() or []) for message in dead]
-    assert [header["headwater.offset"] for header in headers] == [b"10", b"11", b"12", b"13"]
+    assert [header["headwater.offset"] for header in headers] == [b"10", b"11", b"12", b"13", b"14"]
     assert {header["headwater.topic"] for header in headers} == {b"events"}
     assert "'at' is missing" in headers[2]["headwater.reason"].decode()
     assert "'at' is not within the years 1 to 9999" in headers[3]["headwater.reason"].decode()
     assert headers[1]["headwater.reason"].decode() == 'id: "x" is not a long'
+    assert headers[4]["headwater.reason"].decode() == "'k' is missing, and the schema says NOT NULL"
     # The same of a stream with a type that Spark decodes, which gives no reasons.
     dated = Stream("events", "events", f"{SCHEMA}, k timestamp_ntz".replace("k string, ", ""), Format("json"))
     ends = [{"events": {"0": offset}} for offset in (9, 12)]
@@ -171,7 +173,7 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
         wait_for(engine.caught_up)
         assert engine.status["totals"].batches == 0
         bench.send("events", [b"bad again"])
-        wait_for(lambda: len(bench.messages("events.dead")) == 5)
+        wait_for(lambda: len(bench.messages("events.dead")) == 6)
 
 
 def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> None:
@@ -231,6 +233,50 @@ def test_a_new_version_is_built_beside_the_old_one_and_takes_over(bench: Bench) 
     assert {
         json.loads(key)["k"]: row["total"] for key, row in bench.folded("bench.scaled").items()
     } == expected
+
+
+def test_applications_with_one_store_do_not_take_each_others_views(bench: Bench) -> None:
+    def app(name: str, extra: bool = False) -> hw.App:
+        made = hw.App(name)
+        made.stream("events", SCHEMA)
+
+        @made.view(key="k")
+        def totals(events: DataFrame) -> DataFrame:
+            return events.groupBy("k").count()
+
+        if extra:
+
+            @made.view(key="k")
+            def above(totals: DataFrame) -> DataFrame:
+                return totals
+
+        return made
+
+    def definitions(engine: Any) -> list[tuple[str, int, str]]:
+        return [
+            (info.name, version.version, json.loads(version.fingerprint)["application"])
+            for info in engine.store.views()
+            for version in info.versions
+        ]
+
+    with bench.running(app("one")) as engine:
+        bench.send("events", events(10))
+        settle(engine)
+        assert definitions(engine) == [("totals", 1, "one")]
+        # As a store has it that was made before applications were noted.
+        fingerprint = json.loads(engine.store.views()[0].versions[0].fingerprint)
+        fingerprint.pop("application")
+        engine.store.note("totals", 1, json.dumps(fingerprint))
+    with bench.running(app("one")) as engine:
+        settle(engine)
+        assert definitions(engine) == [("totals", 1, "one")]
+        with (
+            pytest.raises(ViewChanged, match="a view of that name, of the application one"),
+            bench.running(app("two", extra=True)),
+        ):
+            pass
+        assert definitions(engine) == [("totals", 1, "one")]
+        assert engine.status["totals"].error is None
 
 
 @pytest.mark.wide

@@ -167,6 +167,12 @@ def test_a_row_without_its_event_time_is_dead() -> None:
     assert rows.dead == [("clicks", dead)]
 
 
+def test_a_row_without_a_column_that_may_not_be_null_is_dead() -> None:
+    rows = [{"id": 1, "n": None}, {"n": 2}]
+    result = testing.run(lambda events: events, events=testing.Rows(rows, schema="id long NOT NULL, n long"))
+    assert (list(result), result.dead) == ([rows[0]], [("events", rows[1])])
+
+
 def test_an_error_in_the_function_names_it() -> None:
     def broken(clicks: DataFrame) -> DataFrame:
         return clicks.select(F.raise_error(F.lit("no such user")))

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Node, Stream, Table
 from headwater.streams.durations import microseconds
+from headwater.streams.required import lacking_in, nullable
 from headwater.streams.schema import to_ddl
 from headwater.streams.state import WATERMARK
 from headwater.streams.testing.rows import Row, Rows, arrow_table, check_columns, fit, inferred, parsed
@@ -25,7 +26,7 @@ class Given:
     name: str
     schema: StructType
     batches: list[list[Row]]
-    dead: list[Row]  # without their event time: in production, written to <stream>.dead
+    dead: list[Row]  # without what they must have: in production, written to <stream>.dead
     time: str | None
     lateness: int
 
@@ -77,10 +78,18 @@ def given(name: str, rows: Rows, node: Node | None) -> Given:
             "read", subject, f"it has no column {time!r} for its event time", "Correct time=... or the rows."
         )
     check_columns((row for batch in batches for row in batch), schema, subject)
+    must, schema = schema, nullable(schema)
+    requires = must != schema and not isinstance(node, Table)
+
+    def is_event(row: Row) -> bool:
+        if time is not None and row.get(time) is None:
+            return False
+        return not requires or lacking_in(fit(row, must), must) is None
+
     dead: list[Row] = []
-    if time is not None:
-        dead = [row for batch in batches for row in batch if row.get(time) is None]
-        batches = [[row for row in batch if row.get(time) is not None] for batch in batches]
+    if time is not None or requires:
+        dead = [row for batch in batches for row in batch if not is_event(row)]
+        batches = [[row for row in batch if is_event(row)] for batch in batches]
     return Given(name, schema, batches, dead, time, lateness)
 
 

@@ -37,8 +37,8 @@ class Result(list[Row]):
     """What came out: for a view its rows in the order of their keys, else all rows in the order they came.
 
     `batches` is what each batch of the test gave, `late` what came too late to count (the input's name and
-    the row), `dead` what has no event time, `mode` Spark's output mode, `watermark` where event time stood
-    at last.
+    the row), `dead` what has no event time or lacks a column that is NOT NULL, `mode` Spark's output mode,
+    `watermark` where event time stood at last.
     """
 
     def __init__(self, rows: Sequence[Row], mode: Mode, late: Callable[[], list[tuple[str, Row]]]) -> None:
