@@ -68,7 +68,8 @@ class Broker:
         self.metadata_cache = ResponseCache()
         self.generation = 0  # of the catalog: rises with every change of topics
         self.commit = GroupCommit(post=loop.call_soon_threadsafe, soon=loop.call_soon)
-        self.transactions = TransactionCoordinator(self, Journal(self, TRANSACTIONS_TOPIC))
+        self._transactions_journal = Journal(self, TRANSACTIONS_TOPIC)
+        self.transactions = TransactionCoordinator(self, self._transactions_journal)
         self._offsets_journal = Journal(self, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
             _GroupJournal(self._offsets_journal),
@@ -85,6 +86,8 @@ class Broker:
 
     async def start(self) -> None:
         """Read the coordinators' journals and begin to keep house."""
+        for journal in (self._offsets_journal, self._transactions_journal):
+            journal.settle()
         for item in self._offsets_journal.read():
             if isinstance(item, Entry):
                 self.groups.replay(item.key, item.value, item.producer)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from headwater.errors import HeadwaterError
 from headwater.log.batch import read_header, split
 from headwater.log.partition import PartitionLog, now_ms
 from headwater.log.records import COMMIT, build_batch, read_control, read_records
@@ -22,7 +23,10 @@ logger = logging.getLogger("headwater.broker")
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20), "compression.type": "producer"}
+# Compaction leaves the active segment alone, and a start reads all of it: at this size, in a tenth of a second.
+_SEGMENT_BYTES = str(1 << 20)
+_FORMER_SEGMENT_BYTES = str(100 << 20)  # of journals that an earlier version has made
+_CONFIG = {"cleanup.policy": "compact", "segment.bytes": _SEGMENT_BYTES, "compression.type": "producer"}
 
 
 class Entry(NamedTuple):
@@ -63,6 +67,16 @@ class Journal:
                     )
         assert self.log is not None
         return self.log
+
+    def settle(self) -> None:
+        """Give a journal of an earlier version the settings of today."""
+        topic = self._broker.directory.topics.get(self.topic)
+        if topic is not None and topic.overrides.get("segment.bytes") == _FORMER_SEGMENT_BYTES:
+            try:
+                settings = {**topic.overrides, "segment.bytes": _SEGMENT_BYTES}
+                self._broker.directory.set_config(self.topic, settings)
+            except HeadwaterError as error:  # the next start tries again
+                logger.warning("%s", error)
 
     async def append(
         self,

@@ -44,9 +44,9 @@ def is_cleanable(log: PartitionLog, now_ms: int) -> bool:
     for segment in log.segments[:-1]:
         if segment.base_offset >= end:
             break
-        if segment.base_offset < log.cleaned_offset:
+        if min(segment.bounds.end_offset, end) <= log.cleaned_offset:
             clean += segment.size
-        else:
+        else:  # also one in the middle of which the map of keys was full
             dirty += segment.size
             oldest_dirty = segment if oldest_dirty is None else oldest_dirty
     if not dirty or oldest_dirty is None:

@@ -8,6 +8,12 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headwater.broker.groups.records import OffsetKey, OffsetValue, encode
+from headwater.broker.journal import OFFSETS_TOPIC
+from headwater.log.batch import read_header
+from headwater.log.directory import DataDirectory
+from headwater.log.partition import now_ms
+from headwater.log.records import build_batch
 from tests.broker.wire_client import WireClient
 from tests.support.servers import Headwater
 
@@ -123,6 +129,31 @@ def test_compaction_keeps_the_last_of_each_key_at_its_offset(
     assert {key: (offset, key.decode(), value and value.decode()) for offset, key, value in found} == last
     offsets = [offset for offset, _, _ in found]
     assert offsets == sorted(set(offsets))
+
+
+def test_a_start_does_not_read_all_commits_that_ever_were(tmp_path: Path) -> None:
+    """The journal of an earlier version as well, whose active segment grew to 100 MB."""
+    data = tmp_path / "data"
+    directory = DataDirectory(data)
+    directory.create_topic("t", 10)
+    former = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+    journal = directory.create_topic(OFFSETS_TOPIC, 1, former).partitions[0]
+    for number in range(3000):
+        key, value = encode((OffsetKey("g", "t", number % 10), OffsetValue(number, -1, "x" * 1000, now_ms())))
+        batch = build_batch([(key, value, (), now_ms())])
+        journal.append(batch, read_header(batch), now_ms())
+    directory.close()
+    arguments = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+    files = data / f"{OFFSETS_TOPIC}-0"
+    with Headwater(data, arguments=arguments) as server:
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g"})
+        consumer.commit(offsets=[TopicPartition("t", 1, 5000)], asynchronous=False)
+        _until(lambda: sum(path.stat().st_size for path in files.glob("*.log")) < 100_000)
+        server.stop()
+        server.start()
+        asked = [TopicPartition("t", number) for number in range(10)]
+        assert [each.offset for each in consumer.committed(asked, 30)] == [2990, 5000, *range(2992, 3000)]
+        consumer.close()
 
 
 def test_silent_connections_are_closed_and_busy_ones_are_not(server: Headwater) -> None:

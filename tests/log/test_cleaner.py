@@ -313,6 +313,35 @@ def test_more_keys_than_the_map_holds_take_several_rounds(
     assert len(contents(log)) == len(expected)
 
 
+def test_a_segment_with_more_keys_than_the_map_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "MAP_CAPACITY", 10)
+    log = open_log(folder / "t-0", **COMPACT | {"min_cleanable_dirty_ratio": 0.5})
+    for value in (b"old", b"new"):
+        for number in range(0, 40, 4):
+            put(log, *((b"key %d" % each, value) for each in range(number, number + 4)))
+    log.roll(NOW)
+    for _ in range(12):
+        if is_cleanable(log, NOW):
+            assert clean(log)
+    assert log.cleaned_offset == 80
+    assert [record.value for record in contents(log)] == [b"new"] * 40
+    assert not is_cleanable(log, NOW)
+
+
+def test_what_was_cleaned_up_to_an_open_transaction_waits_for_its_end(folder: Path) -> None:
+    log = open_log(folder / "t-0", **COMPACT)
+    put(log, (b"a", b"1"))
+    put(log, (b"b", b"2"), producer=(1, 0, 0), transactional=True)
+    log.roll(NOW)
+    log.sync()
+    assert is_cleanable(log, NOW)
+    clean(log)
+    assert not is_cleanable(log, NOW), "again and again"
+    end_transaction(log, (1, 0), commit=True)
+    log.sync()
+    assert is_cleanable(log, NOW)
+
+
 # -- readers, crashes, lack of room ----------------------------------------------------------------
 
 
