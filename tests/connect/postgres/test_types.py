@@ -10,8 +10,8 @@ import psycopg
 from tests.connect.postgres.following import Following
 
 
-def number(text: str) -> str:
-    value = int(text)
+def number(digits: str | int) -> str:
+    value = int(digits)
     return base64.b64encode(
         value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
     ).decode()
@@ -38,6 +38,8 @@ CASES: list[tuple[str, str | None, Any]] = [
     ("numeric", "'NaN'", "NaN"),
     ("numeric", "'-Infinity'", "-Infinity"),
     ("numeric", "1e40", {"scale": 0, "value": number("1" + "0" * 40)}),
+    ("numeric", "repeat('9', 5000)", {"scale": 0, "value": number(10**5000 - 1)}),
+    ("numeric", "'-' || repeat('9', 5000) || '.50'", {"scale": 1, "value": number(5 - 10**5001)}),
     ("money", "'-92233720368547758.08'", number("-9223372036854775808")),
     ("text", "'ä\"\\ \n\t\x07€😀'", 'ä"\\ \n\t\x07€😀'),
     ("text", "''", ""),

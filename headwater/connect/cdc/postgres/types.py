@@ -7,6 +7,7 @@ import base64
 import re
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import NamedTuple
 
@@ -206,10 +207,14 @@ def _numeric(modifier: int) -> Converter:
 def _numeric_of_any_scale(text: bytes) -> bytes:
     whole, _, fraction = text.partition(b".")
     fraction = fraction.rstrip(b"0")
+    digits = whole + fraction
     try:
-        return b'{"scale":%d,"value":"%b"}' % (len(fraction), unscaled(int(whole + fraction)))
+        number = int(digits)
     except ValueError:
-        return b'"%b"' % text  # NaN, Infinity, -Infinity
+        if not digits.removeprefix(b"-").isdigit():
+            return b'"%b"' % text  # NaN, Infinity, -Infinity
+        number = int(Decimal(digits.decode()))  # more digits than `int` takes of a text
+    return b'{"scale":%d,"value":"%b"}' % (len(fraction), unscaled(number))
 
 
 _not_money = re.compile(rb"[^0-9-]+")
