@@ -222,6 +222,11 @@ class Changes:
         elif key_values is not None:
             old_row = plan.fragments(key_values)
             old_key = shape.key(old_row)
+        if key_values is not None:
+            # A long key may be stored apart too: then it comes as the old key, and the row says that it is unchanged.
+            for place in plan.key_places:
+                if values[place] is UNCHANGED:
+                    values[place] = key_values[place]
         unchanged = UNCHANGED in values
         if unchanged:
             known = old_key
@@ -263,8 +268,10 @@ class Changes:
             return
         _, key_values, old_values, values = pgoutput.update(data, _HEADER)
         old = key_values if old_values is None else old_values
-        new = [None if value is UNCHANGED else value for value in values]
-        if old is not None and plan.shape.key(plan.fragments(old)) != plan.shape.key(plan.fragments(new)):
+        if old is None:
+            return
+        new = [before if value is UNCHANGED else value for value, before in zip(values, old, strict=True)]
+        if plan.shape.key(plan.fragments(old)) != plan.shape.key(plan.fragments(new)):
             self._transactions.event(plan.full_name, out)
 
     def _delete(self, lsn: int, data: bytes, out: list[Record]) -> None:
