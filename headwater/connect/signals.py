@@ -10,20 +10,21 @@ from types import TracebackType
 from typing import Any, Self, get_args
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection, open_client
 from headwater.client.faults import in_words
 from headwater.client.writer import Writer
 from headwater.connect.source import Signal, SignalKind
-from headwater.errors import BadInput
+from headwater.errors import BadInput, Unreachable
 
 SIGNALS = "headwater.signals"
 CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
 KINDS: tuple[str, ...] = get_args(SignalKind)
 
 _LOOK_SECONDS = 0.05  # between two looks, while a source is busy
+_WAITING_SECONDS = 30.0  # for the broker to send what it has
 
 
 def encode(signal: Signal) -> bytes:
@@ -32,19 +33,35 @@ def encode(signal: Signal) -> bytes:
     >>> decode(encode(Signal("snapshot", ("users",), "id > 100")))
     Signal(kind='snapshot', tables=('users',), where='id > 100')
     """
-    document = {"kind": signal.kind, "tables": signal.tables, "where": signal.where}
-    return orjson.dumps({key: value for key, value in document.items() if value})
+    return orjson.dumps(as_json(signal))
 
 
 def decode(value: bytes | None) -> Signal | None:
     """The signal of a record; None for one that makes no sense, which is passed over."""
     try:
         document: Any = orjson.loads(value or b"")
-        if document["kind"] not in KINDS:
-            return None
-        return Signal(document["kind"], tuple(document.get("tables") or ()), document.get("where"))
+        return from_json(document) if document["kind"] in KINDS else None
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def as_json(signal: Signal) -> dict[str, Any]:
+    """A signal in a position.
+
+    >>> as_json(Signal("pause"))
+    {'kind': 'pause'}
+    """
+    document = {"kind": signal.kind, "tables": signal.tables, "where": signal.where}
+    return {key: value for key, value in document.items() if value}
+
+
+def from_json(document: Mapping[str, Any]) -> Signal:
+    """The reverse of `as_json`.
+
+    >>> from_json({"kind": "snapshot", "tables": ["users"]})
+    Signal(kind='snapshot', tables=('users',), where=None)
+    """
+    return Signal(document["kind"], tuple(document.get("tables") or ()), document.get("where"))
 
 
 def send_signal(connection: Connection, name: str, signal: Signal) -> None:
@@ -77,6 +94,7 @@ class SignalReader:
             start = offsets.get(str(place[1]), ends[place])
             # Retention may have passed by, or the topic was made anew.
             self._offsets[str(place[1])] = min(max(start, firsts[place]), ends[place])
+        self._ends = {str(place[1]): end for place, end in ends.items()}
         self._taken = not offsets  # a first position says where the signals begin
         self._next_look = 0.0
         forced = {
@@ -85,6 +103,7 @@ class SignalReader:
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 5000,  # an answer comes at once when there is something
             "isolation.level": "read_committed",
+            "enable.partition.eof": True,
         }
         self._consumer: Consumer = open_client(Consumer, connection.options(forced=forced))
         self._consumer.assign(
@@ -99,6 +118,24 @@ class SignalReader:
     ) -> None:
         self._consumer.close()
 
+    def waiting(self) -> list[Signal]:
+        """Those that were there already when this began."""
+        found: list[Signal] = []
+        deadline = time.monotonic() + _WAITING_SECONDS
+        behind = {each for each, offset in self._offsets.items() if offset < self._ends[each]}
+        while behind:
+            if time.monotonic() > deadline:
+                raise Unreachable("read", SIGNALS, "the broker sends nothing", "It is tried again.")
+            message = self._consumer.poll(0.1)
+            if message is None:
+                continue
+            # What is left may be no record: retention has taken it, or a transaction has ended there.
+            found += self._taken_from(message)
+            partition = str(message.partition())
+            if _is_end(message.error()) or self._offsets.get(partition, 0) >= self._ends.get(partition, 0):
+                behind.discard(partition)
+        return found
+
     def read(self) -> Iterator[Signal]:
         """What has come since."""
         now = time.monotonic()
@@ -106,15 +143,19 @@ class SignalReader:
             return
         self._next_look = now + _LOOK_SECONDS
         while (message := self._consumer.poll(0)) is not None:
-            error = message.error()
-            if error is not None:
-                if error.code() == KafkaError._AUTO_OFFSET_RESET or not error.retriable():
-                    raise in_words(error, "read", SIGNALS)
-                return
-            self._offsets[str(message.partition())] = (message.offset() or 0) + 1
-            if message.key() == self._key and (signal := decode(message.value())) is not None:
-                self._taken = True
-                yield signal
+            yield from self._taken_from(message)
+
+    def _taken_from(self, message: Message) -> Iterator[Signal]:
+        error = message.error()
+        if error is not None:
+            passes = error.code() != KafkaError._AUTO_OFFSET_RESET and error.retriable()
+            if not passes and not _is_end(error):
+                raise in_words(error, "read", SIGNALS)
+            return
+        self._offsets[str(message.partition())] = (message.offset() or 0) + 1
+        if message.key() == self._key and (signal := decode(message.value())) is not None:
+            self._taken = True
+            yield signal
 
     def take_offsets(self) -> Mapping[str, int] | None:
         """Where to go on, for the position of the step that has taken them; None when there was none."""
@@ -122,3 +163,7 @@ class SignalReader:
             return None
         self._taken = False
         return dict(self._offsets)
+
+
+def _is_end(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError._PARTITION_EOF

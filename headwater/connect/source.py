@@ -63,6 +63,15 @@ class Signal:
     tables: tuple[str, ...] = ()
     where: str | None = None  # a condition in the database's SQL: only these rows are read again
 
+    @property
+    def asks_for_all(self) -> bool:
+        """Whether all tables are to be read again: then a source may begin anew whose database lacks changes.
+
+        >>> Signal("snapshot").asks_for_all, Signal("snapshot", ("users",)).asks_for_all
+        (True, False)
+        """
+        return self.kind == "snapshot" and not self.tables and self.where is None
+
 
 @dataclass(frozen=True)
 class TableProgress:
@@ -109,7 +118,11 @@ class Source(ABC):
         return None
 
     def signal(self, signal: Signal) -> None:
-        """Takes a signal, between steps, in the same thread. What came of it has to be in the next position."""
+        """Takes a signal, between steps, in the same thread. What came of it has to be in the next position.
+
+        Those that were sent while the source did not run come before its first step: a snapshot of all tables allows
+        it to begin anew where changes were missed.
+        """
         raise NotImplementedError
 
     def status(self) -> SourceStatus:

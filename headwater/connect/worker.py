@@ -17,7 +17,7 @@ from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.connect.positions import Standing, read_standing
 from headwater.connect.signals import SignalReader
-from headwater.connect.source import Position, Source, SourceStatus, Step
+from headwater.connect.source import Position, Signal, Source, SourceStatus, Step
 from headwater.connect.writing import LogWriter
 from headwater.errors import (
     ConnectionLost,
@@ -144,6 +144,8 @@ class Worker:
         self._acknowledged = writer.committed.position
         steps: Iterator[Step] = self.source.steps(writer.committed.position)
         try:
+            for signal in signals.waiting():
+                self._signal(signal)
             for step in steps:
                 writer.put(step, signals.take_offsets())
                 self._state, self._error = "running", ""
@@ -151,12 +153,15 @@ class Worker:
                 if stopping.is_set():
                     break
                 for signal in signals.read():
-                    logger.info("%s: signal %s", self.source.name, signal)
-                    self.source.signal(signal)
+                    self._signal(signal)
         finally:
             close = getattr(steps, "close", None)
             if close is not None:
                 close()
+
+    def _signal(self, signal: Signal) -> None:
+        logger.info("%s: signal %s", self.source.name, signal)
+        self.source.signal(signal)
 
     def _acknowledge(self, committed: Standing) -> None:
         position = committed.position

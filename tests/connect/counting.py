@@ -25,9 +25,11 @@ class Counting(Source):
         self.acknowledged: list[int] = []
         self.signals: list[Signal] = []
         self.starts: list[Position | None] = []
+        self.told_before: list[Signal] = []  # before the first step of the last start
 
     def steps(self, position: Position | None) -> Iterator[Step]:
         self.starts.append(position)
+        self.told_before = list(self.signals)
         number = position["next"] if position is not None else 0
         while True:
             count = random.randint(1, self.step)

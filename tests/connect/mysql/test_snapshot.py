@@ -114,6 +114,8 @@ def test_signals(mariadb: MariaDB) -> None:
     mariadb.run("insert into t values (500, 1)", database=database)
     capture.until_caught_up(mariadb)
     assert list(capture.rows("t")) == [b'{"id":500}']
+    capture.kill()
+    # It was waiting when the source began: it comes before the first step.
     capture.source.signal(Signal("snapshot", ("t",), "id <= 30"))
     capture.take()
     capture.kill()  # it is in the position

@@ -197,6 +197,26 @@ def test_signals(db: Db, follow: Follow) -> None:
     assert b'{"id":7777}' not in following.log.table("shop.a")
 
 
+def test_a_signal_that_is_yet_to_be_followed_survives_a_kill(
+    db: Db, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.connect.cdc.postgres.session.STEP_RECORDS", 10)
+    db.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (0)")
+    following = follow()
+    following.catch_up()
+    db.execute("INSERT INTO t SELECT generate_series(1, 100)")
+    while not following.step().records:
+        pass
+    following.source.signal(Signal("snapshot"))
+    assert following.step().records  # of the stream; the log notes now that the signal was taken
+    following.commit()
+    following.crash()
+    assert following.log.position is not None and following.log.position["asked"] == [{"kind": "snapshot"}]
+    following.catch_up()
+    assert len(reads(following.log, "shop.t")) == 1 + 101
+    assert "asked" not in following.log.position
+
+
 def test_partitions_are_one_table(db: Db, follow: Follow, impatient: None) -> None:
     db.execute("CREATE TABLE m (id int, at date, x text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)")
     db.execute("CREATE TABLE m1 PARTITION OF m FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')")

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from headwater.connect.cdc.factory import examine
+from headwater.connect.source import Signal
 from headwater.errors import CaptureImpossible, ChangesMissed, ConnectionLost
 from tests.connect.postgres.following import Following
 
@@ -146,8 +147,9 @@ def test_a_publication_that_somebody_changes_is_mended(db: Db, follow: Follow) -
     following.until(lambda: found() == {1: None, 3: 3, 7: 7})
 
 
+@pytest.mark.parametrize("how", ["by an option", "by a signal"])
 @pytest.mark.parametrize("again", [True, False])
-def test_a_publication_that_was_dropped_is_a_gap(db: Db, follow: Follow, again: bool) -> None:
+def test_a_publication_that_was_dropped_is_a_gap(db: Db, follow: Follow, again: bool, how: str) -> None:
     db.execute("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1), (2, 2)")
     following = follow()
     following.catch_up()
@@ -166,7 +168,11 @@ def test_a_publication_that_was_dropped_is_a_gap(db: Db, follow: Follow, again: 
     with pytest.raises(ChangesMissed, match="publication was dropped"):
         live()
     following.crash()
-    following = follow(log=following.log, on_gap="snapshot")
+    if how == "by an option":
+        following = follow(log=following.log, on_gap="snapshot")
+    else:
+        following = follow(log=following.log)
+        following.source.signal(Signal("snapshot"))
     if again:  # what the life before has learned is learned again
         with pytest.raises(ConnectionLost, match="publication"):
             live()

@@ -11,7 +11,7 @@ import orjson
 
 from headwater.connect.cdc.options import CdcOptions
 from headwater.connect.cdc.sqlite.source import SQLiteSource
-from headwater.connect.source import Position, Record, Source, Step
+from headwater.connect.source import Position, Record, Signal, Source, Step
 
 Row = tuple[tuple[str, Any], ...]
 
@@ -60,11 +60,18 @@ class Capture:
         self.source: Source | None = None
         self._steps: Iterator[Step] | None = None
 
+    def begin(self, *signals: Signal) -> None:
+        """Makes a source, for which signals are waiting, as a worker does."""
+        self.source = SQLiteSource(self.options, self.log)
+        self._steps = self.source.steps(self.log.position)
+        for signal in signals:
+            self.source.signal(signal)
+
     def step(self) -> Step:
         if self._steps is None:
-            self.source = SQLiteSource(self.options, self.log)
-            self._steps = self.source.steps(self.log.position)
+            self.begin()
         assert self.source is not None
+        assert self._steps is not None
         step = next(self._steps)
         self.log.write(step)
         self.source.acknowledge(step.position)

@@ -167,7 +167,8 @@ def test_changes_are_dropped_when_they_are_in_the_log(
     check(path, taking.log, "users")
 
 
-def test_a_replaced_file_is_noticed(path: Path, writer: sqlite3.Connection, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["by an option", "by a signal"])
+def test_a_replaced_file_is_noticed(path: Path, writer: sqlite3.Connection, tmp_path: Path, how: str) -> None:
     writer.execute(USERS)
     fill(writer, "users", 10)
     taking = capture(path)
@@ -187,7 +188,17 @@ def test_a_replaced_file_is_noticed(path: Path, writer: sqlite3.Connection, tmp_
     with pytest.raises(ChangesMissed, match="no changelog"):
         taking.catch_up()
     taking.stop()
-    taking.options = CdcOptions(f"sqlite:///{path}", on_gap="snapshot")
+    if how == "by an option":
+        taking.options = CdcOptions(f"sqlite:///{path}", on_gap="snapshot")
+    else:
+        with pytest.raises(ChangesMissed, match="no changelog"):
+            taking.begin(Signal("snapshot", ("users",)))  # one table does not close the gap
+            taking.step()
+        taking.stop()
+        taking.begin(Signal("snapshot"), Signal("pause"), Signal("stop-snapshot"))
+        assert taking.step().position["paused"]
+        assert taking.source is not None
+        taking.source.signal(Signal("resume"))
     taking.catch_up()
     check(path, taking.log, "users")
 
@@ -243,23 +254,26 @@ def test_signals(path: Path, writer: sqlite3.Connection) -> None:
     for _ in range(5):
         taking.step()
     assert reads("users") == 350 and taking.log.events("shop.users")[-1][2]["id"] == 1000
+    taking.stop()
+    taking.begin(Signal("snapshot", ("bag",)))  # what comes before the first step is in its position
+    assert [job["table"] for job in taking.step().position["jobs"]] == ["users", "bag"]
     taking.stop()  # what is paused stays so
     taking.step()
     assert taking.source is not None and "reading of tables is paused" in taking.source.status().notes
     taking.source.signal(Signal("resume"))
     taking.catch_up()
-    assert reads("users") == 651
+    assert (reads("users"), reads("bag")) == (651, 60)
     taking.source.signal(Signal("snapshot"))
     taking.source.signal(Signal("stop-snapshot", ("users",)))
     taking.source.signal(Signal("snapshot", ("bag",), "id < 3"))
     taking.catch_up()
-    assert (reads("users"), reads("bag")) == (651, 60)
+    assert (reads("users"), reads("bag")) == (651, 90)
     taking.source.signal(Signal("snapshot", ("elsewhere",)))
     assert "no captured table is called elsewhere" in taking.source.status().notes
     taking.source.signal(Signal("snapshot", ("users",), "no such thing"))
     taking.source.signal(Signal("snapshot", ("bag",)))
     taking.catch_up()
-    assert reads("bag") == 90 and "was not read again" in str(taking.source.status().notes)
+    assert reads("bag") == 120 and "was not read again" in str(taking.source.status().notes)
     check(path, taking.log, "users", "bag")
 
 

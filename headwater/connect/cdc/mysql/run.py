@@ -28,8 +28,16 @@ _MEASURE_SECONDS = 2.0
 class Run:
     """From a position on until it fails or is closed."""
 
-    def __init__(self, options: CdcOptions, keys: TopicKeys | None, position: Position | None) -> None:
+    def __init__(
+        self,
+        options: CdcOptions,
+        keys: TopicKeys | None,
+        position: Position | None,
+        waiting: Sequence[Signal] = (),
+    ) -> None:
+        """`waiting` are signals that came before."""
         self.options, self._keys, self._position = options, keys, position
+        self._waiting = waiting
         self._chosen = Filter(options.path_name, options.tables, partial(topic_of, options))
         self._asking: Database | None = None  # for questions
         self._dumping: Database | None = None
@@ -63,6 +71,7 @@ class Run:
         asking = self._asking = Database(self.options.url)
         check_server(asking, self.options)
         missed: ChangesMissed | None = None
+        is_asked_for_all = any(signal.asks_for_all for signal in self._waiting)
         while True:
             try:
                 if missed is None:
@@ -70,10 +79,17 @@ class Run:
                 else:
                     self._begin_anew(asking, missed)
                 self._connect()
+                for signal in self._waiting:
+                    # What was asked about reading before a gap was found has no say in closing it.
+                    if missed is None or signal.kind in ("pause", "resume"):
+                        self.jobs.signal(signal)
+                self._waiting = ()
                 yield self.jobs.step()
                 yield from self._follow()
             except ChangesMissed as error:
-                if self.options.on_gap != "snapshot":
+                # A signal counts until what it asks for is read.
+                is_due = is_asked_for_all and (bool(self._waiting) or bool(self.jobs.jobs))
+                if self.options.on_gap != "snapshot" and not is_due:
                     raise
                 missed = error
 

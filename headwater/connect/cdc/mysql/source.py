@@ -25,13 +25,15 @@ class MySQLSource(Source):
         self.name = options.logical_name
         self._keys = keys
         self._run: Run | None = None
+        self._waiting: list[Signal] = []  # that came before a life began
         self._status = SourceStatus()
 
     def attach(self, log: Connection) -> None:
         self._keys = LogKeys(log, self.options.data / "cdc" / self.name)
 
     def steps(self, position: Position | None) -> Iterator[Step]:
-        run = self._run = Run(self.options, self._keys, position)
+        waiting, self._waiting = self._waiting, []
+        run = self._run = Run(self.options, self._keys, position, waiting)
         try:
             yield from run.steps()
         finally:
@@ -46,6 +48,8 @@ class MySQLSource(Source):
     def signal(self, signal: Signal) -> None:
         if self._run is not None:
             self._run.signal(signal)
+        else:
+            self._waiting.append(signal)
 
     def status(self) -> SourceStatus:
         run = self._run

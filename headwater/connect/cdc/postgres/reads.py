@@ -23,6 +23,7 @@ from headwater.connect.cdc.postgres.reading import (
     read_chunk,
 )
 from headwater.connect.cdc.postgres.session import Session
+from headwater.connect.signals import from_json
 from headwater.connect.source import Record, Step
 
 RETRY_SECONDS = 0.1  # after a table that could not be read
@@ -111,8 +112,8 @@ class TableReads:
 
     def signals(self) -> Iterator[Step]:
         """Does what was asked."""
-        signals, self._session.source.signals = self._session.source.signals, []
-        for signal in signals:
+        signals, self._session.asked = self._session.asked, ()
+        for signal in map(from_json, signals):
             topics = {
                 name: self._session.tables.topic(info.schema, info.name)
                 for name, info in self._session.tables.infos.items()

@@ -18,7 +18,8 @@ from headwater.connect.cdc.postgres.replication import Replication
 from headwater.connect.cdc.postgres.session import Session
 from headwater.connect.cdc.postgres.toast import ValueCache
 from headwater.connect.cdc.postgres.transactions import TransactionEvents
-from headwater.connect.source import QUIET_SECONDS, Record, Step
+from headwater.connect.signals import as_json, from_json
+from headwater.connect.source import QUIET_SECONDS, Record, Signal, Step
 from headwater.errors import ChangesMissed, ConnectionLost
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class Run(Filler):
         ) = 0.0
         self._looked: tuple[list[TableInfo], int] | None = None
         self._told: object = None
+        self._is_asked_for_all = False  # whether it begins with a signal that all tables are to be read again
+
+    def signal(self, signal: Signal) -> None:
+        """Takes a signal: it is in the next position, and followed when the step at hand is done."""
+        self._session.asked = (*self._session.asked, as_json(signal))
 
     def steps(self) -> Iterator[Step]:
         """All steps until something fails."""
@@ -60,13 +66,16 @@ class Run(Filler):
                     self._report()
             except ConnectionLost as error:
                 if slots.lacks_publication(error.cause, self._session.slot):
-                    self._session.source.gap = slots.NO_PUBLICATION
+                    source = self._session.source
+                    source.gap = slots.NO_PUBLICATION
+                    source.gap_is_to_be_closed = self._is_asked_for_all and bool(self._session.jobs)
                 raise
 
     def _open(self) -> list[Record]:
         session = self._session
         position = self._begun_with
         self._session.changes = self._make_changes()
+        self._is_asked_for_all = any(from_json(each).asks_for_all for each in session.asked)
         found = self._session.tables.look()
         self._session.tables.check(found)
         self._session.tables.set(found)
@@ -128,16 +137,13 @@ class Run(Filler):
         self._session.tables.save()
 
     def _repair(self, why: str, out: list[Record]) -> None:
-        allowed = self._session.options.on_gap == "snapshot" or any(
-            each.kind == "snapshot" for each in self._session.source.signals
-        )
-        if not allowed:
-            raise ChangesMissed("go on with the capture of", self._session.source.name, why)
-        self._session.source.signals = [
-            each for each in self._session.source.signals if each.kind != "snapshot"
-        ]
-        self._session.notes["gap"] = f"changes were missed, all tables are read again: {why}"
-        self._session.source.gap = None
+        session, source = self._session, self._session.source
+        if not (session.options.on_gap == "snapshot" or self._is_asked_for_all or source.gap_is_to_be_closed):
+            raise ChangesMissed("go on with the capture of", source.name, why)
+        # What was asked about reading was asked before, and all is read now.
+        session.asked = tuple(each for each in session.asked if from_json(each).kind in ("pause", "resume"))
+        session.notes["gap"] = f"changes were missed, all tables are read again: {why}"
+        source.gap, source.gap_is_to_be_closed = None, False
         self._begin(out, "again")
 
     def _go_on(self, position: Mapping[str, Any], out: list[Record]) -> None:

@@ -51,6 +51,8 @@ class Session:
         self.jobs = Jobs(position.get("snapshot"))
         self.paused = bool(position.get("paused"))
         self.begun = bool(position.get("begun"))  # whether a row of the first read was written
+        # Signals that were taken and are yet to be followed: by then a step of something else may have been written.
+        self.asked: tuple[Mapping[str, Any], ...] = tuple(position.get("asked", ()))
         self.notes: dict[str, str] = {}
         self._written: tuple[Any, ...] = ()
         self._position_now: dict[str, Any] = {}
@@ -71,7 +73,8 @@ class Session:
         changes = self.changes
         # A position before the part that is skipped says what was done before.
         commit, done = changes.place
-        state = (changes.lsn, commit, done, self.tables.known, self.jobs.all, self.paused, self.begun)
+        tables, jobs = self.tables.known, self.jobs.all
+        state = (changes.lsn, commit, done, tables, jobs, self.paused, self.begun, self.asked)
         if state != self._written:
             self._written = state
             position: dict[str, Any] = {
@@ -89,6 +92,8 @@ class Session:
                 position["snapshot"] = self.jobs.all
             if self.paused:
                 position["paused"] = True
+            if self.asked:
+                position["asked"] = self.asked
             if self.begun and self.jobs:
                 position["begun"] = True
             self._position_now = position

@@ -24,8 +24,10 @@ class PostgresSource(Source):
         # What the log has of our topics; without it, a truncated table leaves its keys there.
         self.keys: TopicKeys | None = None
         self.acknowledged: Position | None = None
-        self.signals: list[Signal] = []
+        self._run: Run | None = None
+        self._waiting: list[Signal] = []  # that came before a life began
         self.gap: str | None = None  # why changes were missed, when a life has found it out that ended of it
+        self.gap_is_to_be_closed = False  # that life was asked to read all tables again, and was about to
         self.without_key: set[str] = set()  # topics of tables without a key
         self._status = SourceStatus()
 
@@ -39,17 +41,24 @@ class PostgresSource(Source):
 
     def steps(self, position: Position | None) -> Iterator[Step]:
         self.acknowledged = position
-        run = Run(self, dict(position) if position is not None else None)
+        waiting, self._waiting = self._waiting, []
+        run = self._run = Run(self, dict(position) if position is not None else None)
         try:
+            for signal in waiting:
+                run.signal(signal)
             yield from run.steps()
         finally:
+            self._run = None
             run.close()
 
     def acknowledge(self, position: Position) -> None:
         self.acknowledged = position
 
     def signal(self, signal: Signal) -> None:
-        self.signals.append(signal)
+        if self._run is not None:
+            self._run.signal(signal)
+        else:
+            self._waiting.append(signal)
 
     def status(self) -> SourceStatus:
         return self._status

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import orjson
 
@@ -24,8 +24,15 @@ SWEPT_AT_ONCE = 2_000  # keys
 class Run:
     """From a position on."""
 
-    def __init__(self, options: CdcOptions, keys: TopicKeys | None, position: Position | None) -> None:
-        self.options, self._keys = options, keys
+    def __init__(
+        self,
+        options: CdcOptions,
+        keys: TopicKeys | None,
+        position: Position | None,
+        waiting: Sequence[Signal] = (),
+    ) -> None:
+        """`waiting` are signals that came before."""
+        self.options, self._keys, self._waiting = options, keys, waiting
         self.acknowledged: Position | None = None
         self._position = position
         self._notes: list[str] = []
@@ -144,7 +151,8 @@ class Run:
             database.prepare()
             token = database.token(name)
             gap = self._gap(position, token)
-            if gap and self.options.on_gap == "fail":
+            is_asked_for_all = any(signal.asks_for_all for signal in self._waiting)
+            if gap and self.options.on_gap == "fail" and not is_asked_for_all:
                 raise ChangesMissed("go on with", str(database.path), gap)
             if token is None or position is None or gap:
                 state.sequence, state.known, state.jobs = database.last_sequence(), {}, ()
@@ -158,6 +166,8 @@ class Run:
             self._note(f"all tables are read again: {gap}")
         state.tokens = (token, uuid.uuid4().hex)
         self._pruned = database.acknowledged(name)
+        for signal in self._waiting:
+            self.signal(signal)
 
     def _gap(self, position: Position | None, token: str | None) -> str:
         """Why the database cannot be gone on with, if so."""

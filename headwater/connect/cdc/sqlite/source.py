@@ -28,6 +28,7 @@ class SQLiteSource(Source):
         self.name = options.logical_name
         self._keys = keys
         self._run: Run | None = None
+        self._waiting: list[Signal] = []  # that came before a life began
         self._status = SourceStatus()
         self._without_key: set[str] = set()
 
@@ -35,7 +36,8 @@ class SQLiteSource(Source):
         self._keys = LogKeys(log, self.options.data / "connect" / self.name)
 
     def steps(self, position: Position | None) -> Iterator[Step]:
-        run = self._run = Run(self.options, self._keys, position)
+        waiting, self._waiting = self._waiting, []
+        run = self._run = Run(self.options, self._keys, position, waiting)
         try:
             yield from run.steps()
         finally:
@@ -51,6 +53,8 @@ class SQLiteSource(Source):
     def signal(self, signal: Signal) -> None:
         if self._run is not None:
             self._run.signal(signal)
+        else:
+            self._waiting.append(signal)
 
     def status(self) -> SourceStatus:
         run = self._run
