@@ -147,6 +147,27 @@ def test_a_publication_that_somebody_changes_is_mended(db: Db, follow: Follow) -
     following.until(lambda: found() == {1: None, 3: 3, 7: 7})
 
 
+def test_a_table_that_the_stream_has_described_before_it_is_captured(
+    db: Db, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.connect.cdc.postgres.run.LOOK_SECONDS", 1000.0)
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    following = follow()
+    following.catch_up()
+    db.execute("CREATE TABLE late (id int PRIMARY KEY, v int)")
+    db.execute("ALTER PUBLICATION headwater_shop ADD TABLE late")
+    db.execute("INSERT INTO late VALUES (1, 1)")
+    following.catch_up()
+    assert not rows(following, "shop.late")
+    run = following.source._run
+    assert run is not None
+    run._look_after = 0.0
+    following.until(lambda: rows(following, "shop.late") == {1: 1})
+    db.execute("INSERT INTO late VALUES (2, 2); UPDATE late SET v = 10 WHERE id = 1")
+    following.catch_up()
+    assert rows(following, "shop.late") == {1: 10, 2: 2}
+
+
 @pytest.mark.parametrize("how", ["by an option", "by a signal"])
 @pytest.mark.parametrize("again", [True, False])
 def test_a_publication_that_was_dropped_is_a_gap(db: Db, follow: Follow, again: bool, how: str) -> None:

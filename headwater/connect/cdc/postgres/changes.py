@@ -65,6 +65,7 @@ class Changes:
         self._skip = 0  # changes of it that were written before
         self._skip_commit = 0
         self._plans: dict[int, Plan | None] = {}
+        self._passed_over: dict[int, Relation] = {}  # tables that were described and not captured then
         self.held: Held | None = None  # a chunk that waits for the stream
         self._watch: Held | None = None  # the same, while a transaction that it does not show goes by
         self.track: set[int] | None = None  # xids that went by, while somebody wants to know
@@ -105,6 +106,12 @@ class Changes:
         """Whether records are keyed otherwise than they should be from now on."""
         plan = self._plans.get(oid)
         return plan is not None and plan.key != key
+
+    def take_up(self, oid: int, out: list[Record]) -> None:
+        """A table that is captured from here on. If the stream has described it, it does not before it is altered."""
+        relation = self._passed_over.pop(oid, None)
+        if relation is not None:
+            self._describe(relation, out)
 
     def renew(self, oid: int, plan: Plan) -> None:
         """Takes another plan for what the stream does not tell: generated columns, attributes of types."""
@@ -174,8 +181,14 @@ class Changes:
         return None if self.done <= self._skip else block
 
     def _relation(self, lsn: int, data: bytes, out: list[Record]) -> None:
-        relation = pgoutput.relation(data, _HEADER)
-        self._plans[relation.oid] = self._helper.relation(relation, out)
+        self._describe(pgoutput.relation(data, _HEADER), out)
+
+    def _describe(self, relation: Relation, out: list[Record]) -> None:
+        plan = self._plans[relation.oid] = self._helper.relation(relation, out)
+        if plan is None:
+            self._passed_over[relation.oid] = relation
+        else:
+            self._passed_over.pop(relation.oid, None)
 
     # -- rows --------------------------------------------------------------------------------------
 

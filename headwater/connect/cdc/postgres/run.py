@@ -275,6 +275,7 @@ class Run(Filler):
         self._publish(usable, out)
         types = type_contents(self._session.database, usable)
         for info in usable:
+            self._session.changes.take_up(info.oid, out)
             change = tables.changed(
                 info.schema, info.name, fields_of(info), key_of(info), info, self._session.changes.lsn, out
             )
