@@ -217,6 +217,18 @@ def test_a_signal_that_is_yet_to_be_followed_survives_a_kill(
     assert "asked" not in following.log.position
 
 
+def test_a_part_that_is_asked_for_does_not_take_the_place_of_all(db: Db, follow: Follow) -> None:
+    db.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)")
+    following = follow(chunk_rows=10)
+    following.until(lambda: len(following.log.events("shop.t")) >= 20)
+    following.source.signal(Signal("snapshot", ("t",), "id > 95"))
+    following.catch_up()
+    assert keys(following, "shop.t") == set(range(1, 101))
+    following.until(
+        lambda: any("all of it is read again" in note for note in following.source.status().notes)
+    )
+
+
 def test_partitions_are_one_table(db: Db, follow: Follow, impatient: None) -> None:
     db.execute("CREATE TABLE m (id int, at date, x text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)")
     db.execute("CREATE TABLE m1 PARTITION OF m FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')")

@@ -6,7 +6,8 @@ A job is JSON, by the table's full name, in the order in which tables are read::
 
 `kind` is ``initial`` for a first read, ``again`` for another, for which `where` may choose rows, and `parts` parts of a
 partitioned table (their quoted names). `after` is the key of the last row done. `since` says where the table's topic
-ended when the job began: keys whose last record lies before it when all rows were read are not in the table any more.
+ended when the job began: keys whose last record lies before it when all rows were read are not in the table any more;
+`clears` stands for it until it is known.
 
 A table without a key cannot be read in pieces: no later read could tell which rows it has seen. It is read in one
 database snapshot, and its changes are kept back (`state` ``waiting``) until they are known to be newer. ``reading`` in
@@ -64,6 +65,10 @@ class Jobs:
         """The table to read from next."""
         return next((table for table, job in self.all.items() if job.get("state") != "cut"), None)
 
+    def that_clear(self) -> list[str]:
+        """Tables whose topic's end is to be noted before the first row is read."""
+        return [table for table, job in self.all.items() if job.get("clears")]
+
     def hidden(self, table: str) -> Hidden | None:
         state = self.all.get(table, {}).get("state")
         if state is None:
@@ -87,14 +92,15 @@ class Jobs:
         return (*self.finished.values(), *running)
 
 
-def begin(
-    kind: str, keyed: bool, total: int | None, since: Mapping[str, int] | None = None, **more: Any
-) -> Job:
-    """A job that has not begun."""
-    job: dict[str, Any] = {"kind": kind, "rows": 0, "total": total, "since": since or None, **more}
+def begin(kind: str, keyed: bool, total: int | None, *, clears: bool = False, **more: Any) -> Job:
+    """A job that has not begun. `clears`: what the topic has from before and the table has not is to go.
+
+    >>> begin("again", True, 100, clears=True, where=None)
+    {'kind': 'again', 'rows': 0, 'total': 100, 'clears': True}
+    """
+    job: dict[str, Any] = {"kind": kind, "rows": 0, "total": total, "clears": clears or None, **more}
     if not keyed:
         job["state"] = "waiting"
-        job["since"] = None
     return {name: value for name, value in job.items() if value is not None}
 
 

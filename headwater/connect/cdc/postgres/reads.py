@@ -83,13 +83,12 @@ class TableReads:
         if where is not None and not keyed:
             self._session.notes[name] = f"{name} has no key: a part of it cannot be read again"
             return
-        topic = self._session.tables.topic(info.schema, info.name)
-        since = None
-        if keyed and where is None and parts is None and self._session.source.keys is not None:
-            since = self._session.source.keys.ends(topic)
-            since = since if any(since.values()) else None
+        if where is not None and name in self._session.jobs.all:
+            where = None  # what is left of the read that is under way must not be forgotten
+            self._session.notes[name] = f"{name} was being read: all of it is read again, not a part"
+        clears = keyed and where is None and parts is None and self._session.source.keys is not None
         total = info.estimate if parts is None else None
-        self._session.jobs.put(name, begin(kind, keyed, total, since, where=where, parts=parts))
+        self._session.jobs.put(name, begin(kind, keyed, total, clears=clears, where=where, parts=parts))
         if self._session.changes.held is not None and self._session.changes.held.plan.full_name == name:
             self._session.changes.drop_held()
         if self._session.changes.track is None:
@@ -154,6 +153,9 @@ class TableReads:
             return
         if time.monotonic() < self._read_after:
             return
+        if self._session.jobs.all[name].get("clears"):
+            yield from self._note_ends()
+            return
         assert changes.track is not None
         try:
             view = open_view(self._session.reader, info, self._barrier, changes.track)
@@ -192,6 +194,19 @@ class TableReads:
         self._held_large = _large(plan, held, lines) if plan.apart else []
         changes.held = held
         self._hurry(view)
+
+    def _note_ends(self) -> Iterator[Step]:
+        """Where the topics of tables end that are read next, once all that was written for them is in the log.
+
+        A record that is on its way there now is of before the read, though its place is behind the end of now.
+        """
+        session = self._session
+        assert session.source.keys is not None
+        yield from session.settled()
+        for name in session.jobs.that_clear():
+            info = session.tables.infos.get(name)
+            ends = session.source.keys.ends(session.tables.topic(info.schema, info.name)) if info else {}
+            session.jobs.update(name, clears=None, since=ends if any(ends.values()) else None)
 
     def _hurry(self, view: View) -> None:
         """Has the stream pass the mark of a read soon.

@@ -101,8 +101,7 @@ class Session:
 
     def settled(self) -> Iterator[Step]:
         """Waits until the log has all that was handed over."""
-        position = self.position()
-        while self.source.acknowledged != position:
+        while self.source.acknowledged != (position := self.position()):
             yield Step((), position)
             self.replication.keep_alive()
             if self.source.acknowledged != position:
