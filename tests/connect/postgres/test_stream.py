@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from headwater.connect.source import Signal
 from headwater.errors import CaptureImpossible
 from tests.connect.postgres.following import Following
 
@@ -282,6 +283,49 @@ def test_the_outbox(db: Db, follow: Follow, tmp_path: Path) -> None:
     assert other.value is None and other.raw_key == b"7" and "type" not in other.headers
     assert not following.log.events("shop.outbox")
     assert following.source.topic_needs("outbox.event.order").configs["cleanup.policy"] == "delete"
+
+
+def test_the_outbox_is_not_read_again(db: Db, follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.connect.cdc.postgres.run.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("headwater.connect.cdc.postgres.run.STATUS_SECONDS", 0.0)
+    make = (
+        "CREATE TABLE outbox (id int PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb);"
+        "INSERT INTO outbox VALUES ({}, 'order', '1', 'Made', '{{}}')"
+    )
+    db.execute(make.format(1))
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    following = follow(outbox="outbox", tables=("t",))
+
+    def begin_anew() -> None:
+        following.close()
+        db.execute("SELECT pg_drop_replication_slot('headwater_shop')")
+        following.source.signal(Signal("snapshot"))
+        following.catch_up()
+
+    def events() -> list[bytes | None]:
+        return [event.headers["id"] for event in following.log.events("outbox.event.order")]
+
+    def says_why() -> bool:
+        return any("outbox is not read again" in note for note in following.source.status().notes)
+
+    following.step()
+    following.commit()
+    assert not events()
+    begin_anew()  # before it was read at all
+    assert events() == [b"1"]
+    following.source.signal(Signal("snapshot"))
+    following.until(says_why)
+    following.catch_up()
+    begin_anew()
+    following.until(says_why)
+    assert events() == [b"1"]
+    following.close()
+    following.step()  # notes are of one life
+    # Rows of another table of the name are events that nobody has seen.
+    db.execute("DROP TABLE outbox;" + make.format(2))
+    following.until(lambda: events() == [b"1", b"2"])
+    following.until(lambda: "snapshot" not in (following.log.position or {}))
+    assert not says_why()
 
 
 def test_generated_columns_are_in_snapshot_and_stream(db: Db, follow: Follow) -> None:

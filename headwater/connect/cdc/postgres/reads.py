@@ -80,6 +80,11 @@ class TableReads:
     ) -> None:
         name = info.full_name
         keyed = self._session.tables.is_keyed(info)
+        if kind == "again" and name == self._session.tables.outbox:
+            if name not in self._session.jobs.all:
+                note = f"{name} is not read again: its rows are events, which would come twice"
+                self._session.notes[name] = note
+            return
         if where is not None and not keyed:
             self._session.notes[name] = f"{name} has no key: a part of it cannot be read again"
             return
@@ -122,8 +127,7 @@ class TableReads:
                 if not chosen:
                     self._session.notes["signal"] = f"no captured table is called {', '.join(signal.tables)}"
                 for name in chosen:
-                    if name != self._session.tables.outbox:
-                        self.add(self._session.tables.infos[name], "again", signal.where)
+                    self.add(self._session.tables.infos[name], "again", signal.where)
             elif signal.kind == "stop-snapshot":
                 for name in chosen:
                     if name in self._session.jobs.all and self._session.jobs.all[name].get("state") is None:

@@ -122,6 +122,7 @@ class Run(Filler):
         """A slot from now on, and all tables to be read."""
         slots.drop_slot(self._session.database, self._session.slot)
         infos = list(self._session.tables.infos.values())
+        unread = [info for info in infos if self._is_unread(info)]
         types = type_contents(self._session.database, infos)
         slots.ensure_publication(self._session.database, self._session.slot, infos)
         lsn = slots.create_slot(self._session.options.url, self._session.slot)
@@ -133,7 +134,7 @@ class Run(Filler):
             )
             self._session.tables.remade(info, types)
             if kind == "again" or self._session.options.snapshot == "initial":
-                self._reads.add(info, kind)
+                self._reads.add(info, "initial" if info in unread else kind)
         self._session.tables.save()
 
     def _repair(self, why: str, out: list[Record]) -> None:
@@ -164,13 +165,21 @@ class Run(Filler):
             name = info.full_name
             if name in self._session.tables.known and info.oid not in added:
                 continue
-            is_new = name not in self._session.tables.known
+            is_unread = self._is_unread(info)
             self._session.tables.changed(
                 info.schema, info.name, fields_of(info), key_of(info), info, self._session.changes.lsn, out
             )
             self._note_topic(info)
             if self._session.options.snapshot == "initial":
-                self._reads.add(info, "initial" if is_new else "again")
+                self._reads.add(info, "initial" if is_unread else "again")
+
+    def _is_unread(self, info: TableInfo) -> bool:
+        """Whether a table has rows that nobody has seen: it is new, or an outbox whose rows were not written yet."""
+        tables, name = self._session.tables, info.full_name
+        if name not in tables.known or name != tables.outbox:
+            return name not in tables.known
+        state = self._session.jobs.all.get(name, {}).get("state")
+        return tables.is_another(info) or state in ("waiting", "reading")
 
     def _stream(self) -> Iterator[Step]:
         changes = self._session.changes

@@ -232,6 +232,11 @@ class Tables:
         self._unsaved = True
         return found
 
+    def is_another(self, info: TableInfo) -> bool:
+        """Whether a table is known not to be the one that had its name before."""
+        make = self._forms.get(info.full_name, {}).get("make")
+        return make is not None and make["table"] != info.oid
+
     def save(self) -> None:
         """Keeps what `remade` has noted."""
         if self._unsaved:
