@@ -146,6 +146,12 @@ def test_a_browser_signs_in_and_gets_a_cookie_without_the_token(guarded: httpx.C
     value = cookie.partition(";")[0]
     assert guarded.get("/views", headers={"cookie": f"other=1; {value}"}).status_code == 200
     assert guarded.get("/views", headers={"cookie": value[:-1] + "x"}).status_code == 401
+    for odd in ('theme={"dark":true}', "grafana=a b", "name=Zürich", "x", "headwater=old", "a=;"):
+        for given in (f"{odd}; {value}", f"{value};{odd}"):
+            sent = {"cookie": given.encode()}
+            assert guarded.get("/views", headers=sent).status_code == 200, f"beside {odd}"
+    assert guarded.get("/views", headers={"cookie": value.replace("=", '="') + '"'}).status_code == 200
+    assert guarded.get("/views", headers={"cookie": f"other{value}"}).status_code == 401
     guarded.cookies.clear()
     foreign = {"cookie": value, "origin": "https://evil.example"}
     assert guarded.post("/topics/lines", headers=foreign).status_code == 403
