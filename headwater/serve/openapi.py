@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater import __version__
-from headwater.streams.declarations import Table, View
+from headwater.serve.serving import declared_views
 from headwater.views.model import ViewSchema
 from headwater.views.types import arrow_type
 
@@ -113,7 +113,7 @@ def row_schema(columns: Iterable[tuple[str, str]]) -> Schema:
 
 def serving_schemas(serving: "Serving") -> dict[str, ViewSchema]:
     """The views of the application that can be read at this moment, by name."""
-    declared = {node.name for node in serving.app.nodes if isinstance(node, View | Table)}
+    declared = declared_views(serving.app)
     return {
         info.name: version.schema
         for info in serving.store.views()

@@ -4,6 +4,7 @@ A read of one row does not pass Starlette's routing: the server hands it to ``Re
 so. With SQLite it is a matter of microseconds and done on the event loop; everything else goes to threads.
 """
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,20 +17,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
-from headwater.client.faults import did_you_mean
 from headwater.errors import BadInput, NotFound, NotInTime, NotReady, UnknownView
 from headwater.serve.answers import as_json
 from headwater.serve.keys import Keys, describe_key
 from headwater.serve.openapi import serving_schemas
 from headwater.serve.parameters import Parameters
 from headwater.serve.reading_api import describe_reading
-from headwater.serve.serving import Serving
+from headwater.serve.serving import Serving, declared_views, unknown_view
 from headwater.serve.standing import standing_headers, standing_of, topic_offsets
 from headwater.serve.through import Through
 from headwater.serve.tokens import covered, parse_token, topics_behind
 from headwater.serve.waiting import Waiting
 from headwater.serve.where import parse_order, parse_where
-from headwater.streams.declarations import Table, View
 from headwater.views.filters import Every, Filter, Where
 from headwater.views.model import Reading, ViewSchema
 
@@ -49,7 +48,7 @@ class Reads:
 
     def __init__(self, serving: Serving) -> None:
         self._serving, self._store = serving, serving.store
-        self._views = {node.name: node for node in serving.app.nodes if isinstance(node, View | Table)}
+        self._views = declared_views(serving.app)
         self._graph = serving.app.graph()
         self._names = {name.encode(): name for name in self._views}
         self._keys = Keys()
@@ -133,7 +132,8 @@ class Reads:
 
     def _of_key(self, schema: ViewSchema, key: str) -> list[Filter]:
         """The condition that a row has this key."""
-        given = orjson.loads(self._keys.of_json(schema, key))
+        # A number is compared as the text that it is: a float would not hold a decimal.
+        given = json.loads(self._keys.of_json(schema, key), parse_float=str, parse_int=str)
         return [
             Where(name, "is null") if given[name] is None else Where(name, "=", _as_text(given[name]))
             for name in schema.key
@@ -194,10 +194,7 @@ class Reads:
 
     def _known(self, name: str) -> str:
         if name not in self._views:
-            known = ", ".join(self._views) or "none"
-            step = did_you_mean(name, self._views, f"It has {known}.")
-            cause = f"{self._serving.app.name} has no such view"
-            raise UnknownView("read", f"the view {name}", cause, step)
+            raise unknown_view("read", self._serving.app, name)
         return name
 
     async def _read(self, view: str, read: Any) -> Reading:

@@ -8,7 +8,10 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 
 from headwater.client.connection import Connection
+from headwater.client.faults import did_you_mean
+from headwater.errors import UnknownView
 from headwater.streams.app import App
+from headwater.streams.declarations import Table, View
 from headwater.streams.settings import StreamSettings
 from headwater.views.store import ViewStore
 
@@ -39,6 +42,30 @@ class Serving:
     connection: Connection
     limits: Limits = field(default_factory=Limits)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry, repr=False, compare=False)
+
+
+def declared_views(app: App) -> dict[str, View | Table]:
+    """The views and tables of an application: what may be read and followed, whatever else is in the store.
+
+    >>> app = App("shop")
+    >>> declared = app.stream("clicks", "page string"), app.table("users", "id long", key="id")
+    >>> list(declared_views(app))
+    ['users']
+    """
+    return {node.name: node for node in app.nodes if isinstance(node, View | Table)}
+
+
+def unknown_view(operation: str, app: App, name: str) -> UnknownView:
+    """That an application declares no such view, and which there are.
+
+    >>> app = App("shop")
+    >>> declared = app.table("users", "id long", key="id")
+    >>> print(unknown_view("read", app, "clicks"))
+    cannot read the view clicks: shop has no such view. It has users.
+    """
+    known = declared_views(app)
+    step = did_you_mean(name, known, f"It has {', '.join(known) or 'none'}.")
+    return UnknownView(operation, f"the view {name}", f"{app.name} has no such view", step)
 
 
 class Part(Protocol):

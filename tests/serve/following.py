@@ -25,9 +25,23 @@ from headwater.views.store import ViewStore
 PATIENCE = 60.0  # seconds; a busy machine is no fault
 
 
+def declared() -> App:
+    """An application with the views that are followed here."""
+    app = App("followed")
+    app.stream("lines", "line string")
+    for name, key in (("words", "word"), ("clicks_by_page", "page"), ("prices", "price"), ("later", "word")):
+
+        def rows(lines: Any) -> Any:
+            return lines
+
+        rows.__name__ = name
+        app.view(key=key)(rows)
+    return app
+
+
 def serving_of(store: ViewStore, data: Path, bootstrap: str = "127.0.0.1:1") -> Serving:
     """What a server needs to serve the views of a store."""
-    return Serving(App("followed"), load_stream_settings(data=data), store, Connection(bootstrap))
+    return Serving(declared(), load_stream_settings(data=data), store, Connection(bootstrap))
 
 
 class Running:

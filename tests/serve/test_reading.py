@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from headwater.serve.serving import Limits, Serving
-from headwater.views import Batch
+from headwater.views import Batch, Column, ViewSchema, open_store
+from tests.serve import following
 from tests.serve.served import BY_DAY, SALES_ROWS, WORDS, running, serving_of, table
 
 _numbers = itertools.count(1)
@@ -185,6 +186,24 @@ def test_a_json_key_and_a_condition_hold_together(client: httpx.Client) -> None:
     answer = client.get("/views/sales", params={"key": key, "where": "closed = true"})
     assert len(answer.json()["rows"]) == 1
     assert client.get("/views/sales", params={"key": key, "offset": "1"}).json()["rows"] == []
+
+
+def test_a_json_key_with_decimals_and_a_condition(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/views.db") as store:
+        columns = (Column("price", "decimal(38,2)"), Column("at", "struct<p:decimal(38,0),n:double>"))
+        schema = ViewSchema("prices", 1, columns, ("price", "at"))
+        store.define(schema, "f")
+        at = {"p": Decimal("12345678901234567890123"), "n": 0.1}
+        prices = [Decimal("12.34"), Decimal("1234567890123456789012.01")]
+        rows = [{"price": price, "at": at} for price in prices]
+        store.apply("prices", 1, Batch(0, table(schema, rows)))
+        with running(following.serving_of(store, tmp_path)) as client:
+            for price in prices:
+                key = f'{{"price":{price},"at":{{"p":{at["p"]},"n":0.1}}}}'
+                for more in ({"where": "price > 1"}, {"order": "-price"}):
+                    answer = client.get("/views/prices", params={"key": key, **more})
+                    assert answer.status_code == 200, answer.text
+                    assert f'"rows":[{{"price":{price},' in answer.text
 
 
 def test_names_of_views_that_there_are_not(client: httpx.Client) -> None:
