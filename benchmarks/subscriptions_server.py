@@ -2,11 +2,23 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from headwater.serve.running import run
 from headwater.serve.settings import ServeSettings
 from headwater.streams.app import App
 from headwater.streams.settings import load_stream_settings
+
+
+def _declared() -> App:
+    app = App("followed")
+    app.stream("lines", "line string")
+
+    @app.view(key="word")
+    def words(lines: Any) -> Any:
+        return lines
+
+    return app
 
 
 def main() -> None:
@@ -16,7 +28,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     options = parser.parse_args()
     settings = load_stream_settings(data=options.data, store=options.store, bootstrap="127.0.0.1:1")
-    run(App("followed"), settings, ServeSettings(port=options.port, dashboard=False), lambda url: None)
+    run(_declared(), settings, ServeSettings(port=options.port, dashboard=False), lambda url: None)
 
 
 if __name__ == "__main__":

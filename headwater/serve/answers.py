@@ -53,7 +53,7 @@ def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None =
 def problem(
     error: HeadwaterError, status: int | None = None, headers: Mapping[str, str] | None = None, **more: Any
 ) -> Response:
-    """An error as an answer.
+    """An error as an answer; one that may pass says when to ask again.
 
     >>> problem(BadInput("read", "the view sales", "there is no column 'x'")).status_code
     400
@@ -69,6 +69,7 @@ def problem(
         "next_step": error.next_step,
         **more,
     }
+    again = {"Retry-After": "1"} if status == 503 else {}
     return Response(
-        orjson.dumps(content, default=str), status, dict(headers or {}), "application/problem+json"
+        orjson.dumps(content, default=str), status, {**again, **(headers or {})}, "application/problem+json"
     )

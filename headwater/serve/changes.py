@@ -3,28 +3,34 @@
 A client gets a snapshot and then every change, or, when it names the last event it got, what has changed since.
 """
 
+import asyncio
+import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from headwater.errors import HeadwaterError, NotReady, UnknownView
+from headwater.errors import BadInput, HeadwaterError, NotReady, UnknownView
 from headwater.serve.answers import problem
 from headwater.serve.event_stream import LONGEST_SECONDS, Emit, EventStream
 from headwater.serve.feed import TOO_SLOW, ViewFeed
 from headwater.serve.follow_metrics import FollowMetrics
-from headwater.serve.hub import Tailer
+from headwater.serve.hub import BEAT_SECONDS, Tailer
 from headwater.serve.openapi import events, problems, serving_schemas
 from headwater.serve.parameters import Parameters
 from headwater.serve.reading_api import condition_schema
-from headwater.serve.serving import Serving
-from headwater.serve.sse import change_number, comment, last_seen, reset_event
+from headwater.serve.serving import Serving, declared_views, unknown_view
+from headwater.serve.sse import change_number, columns_event, comment, last_seen, reset_event
 from headwater.serve.where import parse_where
 from headwater.views.model import ViewSchema
+
+LOOK_SECONDS = 0.5  # between looks for a view that nobody has begun to fill
+BEGUN_BY_NOBODY = "nobody has begun to fill the view"
+BEGUN = "the view has its first rows"
 
 
 class ViewChanges:
@@ -32,7 +38,7 @@ class ViewChanges:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self._declared = {node.name for node in serving.app.nodes}
+        self._declared = declared_views(serving.app)
         self._tailer: Tailer | None = None
         self._resets: Counter[str] = Counter()
         self._metrics = FollowMetrics("view", lambda: self.followers, self._resets)
@@ -60,34 +66,63 @@ class ViewChanges:
         view = request.path_params["view"]
         subject = f"the view {view}"
         try:
+            if view not in self._declared:
+                raise unknown_view("follow", self._serving.app, view)
             if self._tailer is None:
                 raise NotReady("follow", subject, "the server stops", "Ask again in a moment.")
             given = Parameters(request.scope["query_string"], ("after", "where", "seconds"))
             seen = last_seen(request.headers.get("last-event-id"), given.text("after"), subject)
             after = None if seen is None else change_number(seen, subject)
             seconds = given.seconds("seconds", LONGEST_SECONDS, LONGEST_SECONDS)
-            hub = await self._tailer.hub(view)
-            feed: ViewFeed = hub
-            if (where := given.text("where")) is not None:
-                feed = await hub.filtered(parse_where(where, hub.schema))
-        except UnknownView as error:
-            if view not in self._declared:
-                return problem(error)
-            cause = "nobody has begun to fill it"
-            return problem(NotReady("follow", subject, cause), headers={"Retry-After": "1"})
+            where = given.text("where")
+            try:
+                feed = await self._feed(view, where)
+            except UnknownView:
+                if where is not None:
+                    parse_where(where)
+                # No error: a browser would never come again.
+                return EventStream(lambda emit: self._await(view, where, emit), None, seconds)
         except HeadwaterError as error:
             return problem(error)
-        assert hub.schema is not None
+        assert feed.schema is not None
         headers = {
-            "headwater-view-version": str(hub.schema.version),
-            "headwater-key": orjson.dumps(hub.schema.key).decode(),
+            "headwater-view-version": str(feed.schema.version),
+            "headwater-key": json.dumps(feed.schema.key, separators=(",", ":")),  # in ASCII, as headers are
         }
+        return EventStream(lambda emit: self._follow(view, feed, after, emit), headers, seconds)
 
+    async def _feed(self, view: str, where: str | None) -> ViewFeed:
+        """A view, or the rows of it for which a condition holds; UnknownView while nobody has begun to fill it."""
+        assert self._tailer is not None
+        hub = await self._tailer.hub(view)
+        return hub if where is None else await hub.filtered(parse_where(where, hub.schema))
+
+    async def _follow(self, view: str, feed: ViewFeed, after: int | None, emit: Emit) -> None:
         def reset(why: str) -> bytes:
             self._resets[view] += 1
             return reset_event(why)
 
-        return EventStream(lambda emit: follow(feed, after, emit, reset), headers, seconds)
+        await follow(feed, after, emit, reset)
+
+    async def _await(self, view: str, where: str | None, emit: Emit) -> None:
+        """Signs of life until somebody has begun to fill the view, and then what there is to follow."""
+        beat = 0.0
+        while self._tailer is not None:
+            try:
+                feed = await self._feed(view, where)
+            except BadInput as error:
+                await emit(comment(error.cause))
+                return  # who comes back is told that its condition does not fit the columns
+            except HeadwaterError as error:
+                if time.monotonic() >= beat:
+                    beat = time.monotonic() + BEAT_SECONDS
+                    await emit(comment(BEGUN_BY_NOBODY if isinstance(error, UnknownView) else error.cause))
+                # Until the same moment for all who wait, so that one look serves them.
+                await asyncio.sleep(LOOK_SECONDS - time.monotonic() % LOOK_SECONDS)
+            else:
+                await emit(reset_event(BEGUN))
+                await self._follow(view, feed, None, emit)
+                return
 
     def describe(self) -> dict[str, Any]:
         """Of each view its own address, for conditions on its columns."""
@@ -107,6 +142,8 @@ async def follow(
             position = await hub.resume(after)
             if position is None:
                 await emit(reset(hub.why_not(after)))
+            elif hub.schema is not None and (columns := columns_event(hub.schema.types)):
+                await emit(columns)
         while hub.over is None:
             if position is None:
                 try:
@@ -115,7 +152,7 @@ async def follow(
                     await hub.fresh()  # which ends the hub
                     continue
                 except HeadwaterError as error:
-                    await emit(comment(error.cause.replace("\n", " ")))
+                    await emit(comment(error.cause))
                     return  # the client comes again, after a while
             if position is None:
                 await emit(reset(TOO_SLOW))  # for the snapshot
@@ -149,8 +186,10 @@ _DESCRIPTION: dict[str, Any] = {
     "description": (
         "Events: `snapshot` (an array of rows), `snapshot-end`, `upsert` (a row), `delete` (a key), `progress` "
         "(with every batch, and every ten seconds in silence), `reset` (forget everything: a snapshot follows), "
-        "`error` (the view is gone). Who comes back with the id of the last event gets what has changed since. "
-        "Who is behind gets only the last change of each key."
+        "`error` (the view is gone); before rows with decimals `columns` (the types of the columns). Who comes back "
+        "with the id of the last event gets what has changed since. Who is behind gets only the last change of each "
+        "key. Of a view that nobody has begun to fill nothing comes until somebody has, and then a `reset` and its "
+        "first rows."
     ),
     "parameters": [
         {
@@ -188,13 +227,15 @@ _DESCRIPTION: dict[str, Any] = {
                     "schema": {"type": "string"},
                 },
             },
-            "content": events("snapshot", "snapshot-end", "upsert", "delete", "progress", "reset", "error"),
+            "content": events(
+                "columns", "snapshot", "snapshot-end", "upsert", "delete", "progress", "reset", "error"
+            ),
         },
         **problems(
             {
                 400: "The number, the condition or the length of time is none.",
                 404: "There is no such view.",
-                503: "Nobody has begun to fill the view, the view store does not answer, or the server stops.",
+                503: "The view store does not answer, or the server stops.",
             }
         ),
     },

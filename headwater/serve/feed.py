@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from headwater.serve.ring import PIECE, Ring
-from headwater.serve.sse import snapshot_end_event, snapshot_events
+from headwater.serve.sse import columns_event, snapshot_end_event, snapshot_events
 from headwater.views.filters import Filter
+from headwater.views.model import ViewSchema
 from headwater.views.store import ViewStore
 
 FRESH = 200  # changes that a snapshot may be old, or as many as it has rows
@@ -75,6 +76,11 @@ class ViewFeed(Feed, ABC):
         self._content: Content | None = None
         self._making: asyncio.Task[Content] | None = None
         self._cleared, self._why_cleared = 0, TOO_SLOW  # up to which position, and why
+
+    @property
+    @abstractmethod
+    def schema(self) -> ViewSchema | None:
+        """What the rows in the ring are of; None before the first look."""
 
     @abstractmethod
     async def fresh(self) -> None:
@@ -140,4 +146,6 @@ def read_content(store: ViewStore, view: str, where: Filter | None) -> Content:
     end = snapshot_end_event(news)
     if pieces and len(pieces[-1]) < PIECE:
         end = pieces.pop() + end
-    return Content(news.last_change, rows, (*pieces, end))
+    pieces.append(end)
+    pieces[0] = columns_event(news.schema.types) + pieces[0]
+    return Content(news.last_change, rows, tuple(pieces))

@@ -12,6 +12,7 @@ from typing import Self
 from headwater.serve.feed import Content, ViewFeed
 from headwater.serve.ring import Ring
 from headwater.serve.sse import changed_row
+from headwater.views.model import ViewSchema
 
 Encoded = tuple[list[str | None], list[bytes], int]  # keys, events, and how many of these are changes
 Matches = Callable[[bytes], bool]  # a row as JSON
@@ -75,6 +76,10 @@ class Filtered(ViewFeed):
         for keys, events, numbered in chunks:
             self.ring.append(keys, reduced(keys, events, numbered, self._matches), numbered)
         self.published()
+
+    @property
+    def schema(self) -> ViewSchema | None:
+        return self._whole.schema
 
     async def fresh(self) -> None:
         await self._whole.fresh()

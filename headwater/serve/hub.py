@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import orjson
+
 from headwater.errors import HeadwaterError, NotReady, UnknownView
 from headwater.serve.feed import MISSED, ViewFeed, read_content
 from headwater.serve.filtered import Encoded, Filtered
@@ -70,10 +72,10 @@ class Hub(ViewFeed):
             lambda: tailer.in_thread(lambda: read_content(store, view, None)),
         )
         self.view = view
-        self.schema: ViewSchema | None = None
         self.progress: Progress | None = None
         self.ready = asyncio.Event()
         self.failure: HeadwaterError | None = None  # why it could not begin
+        self._schema: ViewSchema | None = None
         self._filtered: dict[str, Filtered] = {}  # by their conditions
         self._store, self._tailer = store, tailer
         # Of the tailer:
@@ -134,7 +136,10 @@ class Hub(ViewFeed):
         elif _other_columns(before.schema, news.schema) or first != self._after + 1:
             why = MISSED if before.schema == news.schema else OTHER_COLUMNS
             self._after, changes = news.last_change, []
-            self._tailer.post(self._reset, why, news.last_change)
+            self._tailer.post(self._reset, why, news)
+        if not self.ready.is_set() and (others := _of_another_key(changes, news.schema.key)):
+            self._after, changes = changes[others - 1].number, changes[others:]
+            self._tailer.post(self.ring.clear, self._after)  # who has rows of that key starts over
         if changes:
             self._after = changes[-1].number
         at_head = self._after == news.last_change
@@ -147,8 +152,12 @@ class Hub(ViewFeed):
 
     # -- in the event loop -------------------------------------------------------------------------
 
+    @property
+    def schema(self) -> ViewSchema | None:
+        return self._schema
+
     def _state(self, schema: ViewSchema, progress: Progress) -> None:
-        self.schema, self.progress = schema, progress
+        self._schema, self.progress = schema, progress
 
     def _publish(self, chunks: list[Encoded]) -> None:
         for keys, events, numbered in chunks:
@@ -160,15 +169,16 @@ class Hub(ViewFeed):
             else:
                 del self._filtered[where]
 
-    def _reset(self, why: str, number: int) -> None:
-        self.clear(why, number)
+    def _reset(self, why: str, news: News) -> None:
+        self._state(news.schema, news.progress)
+        self.clear(why, news.last_change)
         filtered, self._filtered = self._filtered, {}
         for feed in filtered.values():
             feed.end(comment(why))  # who comes back is asked whether its condition fits the columns
 
     async def filtered(self, where: Filter) -> Filtered:
         """The changes of the rows for which a condition holds."""
-        assert self.schema is not None
+        assert self._schema is not None
         condition = repr(where)
         feed = self._filtered.get(condition)
         if feed is None:
@@ -181,7 +191,7 @@ class Hub(ViewFeed):
                 del self._filtered[idle[0]]
             feed = Filtered(
                 self,
-                matcher(self.schema, where),
+                matcher(self._schema, where),
                 lambda: self._tailer.in_thread(lambda: read_content(self._store, self.view, where)),
             )
             self._filtered[condition] = feed
@@ -222,6 +232,14 @@ class Hub(ViewFeed):
 
 def _other_columns(before: ViewSchema, after: ViewSchema) -> bool:
     return before.version != after.version and (before.columns, before.key) != (after.columns, after.key)
+
+
+def _of_another_key(changes: list[Change], key: tuple[str, ...]) -> int:
+    """How many changes there are up to the last one of before the view had this key."""
+    for at in range(len(changes), 0, -1):
+        if orjson.loads(changes[at - 1].key).keys() != set(key):
+            return at
+    return 0
 
 
 def _answer(waiters: list["asyncio.Future[None]"]) -> None:
@@ -298,6 +316,8 @@ class Tailer:
             try:
                 if not self._hubs:
                     self._wakened.wait()
+                if self._stopped:
+                    break  # the store may be closed by now
                 if watch is None:
                     watch = self._store.watch()
                 self._wakened.clear()

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from headwater import __version__
-from headwater.errors import HeadwaterError, NotAllowed, NotFound, NotReady, RequestFailed, TokenMissing
+from headwater.errors import HeadwaterError, NotAllowed, NotFound, RequestFailed, TokenMissing
 from headwater.serve.answers import as_json, problem
 from headwater.serve.changes import ViewChanges
 from headwater.serve.ingest import Ingest
@@ -208,8 +208,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 def answer_error(error: HeadwaterError) -> Response:
     """An error as a problem, with what it has to say beyond its sentence."""
-    headers = {"Retry-After": "1"} if isinstance(error, NotReady) else None
-    return problem(error, headers=headers, **getattr(error, "details", {}))
+    return problem(error, **getattr(error, "details", {}))
 
 
 async def _answer_refused(request: Request, error: Exception) -> Response:

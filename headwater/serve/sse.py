@@ -35,12 +35,12 @@ def event(kind: str, data: Any, id: str | int | None = None) -> bytes:
 
 
 def comment(text: str) -> bytes:
-    """What clients leave aside: a sign of life.
+    """What clients leave aside: a sign of life, on one line whatever the text.
 
     >>> comment("still here")
     b': still here\\n\\n'
     """
-    return f": {text}\n\n".encode()
+    return f": {' '.join(text.split())}\n\n".encode()
 
 
 def change_event(change: Change) -> bytes:
@@ -88,6 +88,18 @@ def reset_event(why: str) -> bytes:
     whole one.
     """
     return event("reset", {"why": why}, "")
+
+
+def columns_event(types: Mapping[str, str]) -> bytes:
+    """The columns of the rows that follow, where some have decimals: read as floats, those would lose digits.
+
+    >>> columns_event({"price": "decimal(10,2)"})
+    b'event: columns\\ndata: {"price":"decimal(10,2)"}\\n\\n'
+    >>> columns_event({"word": "string"})
+    b''
+    """
+    has_decimals = any("decimal" in kind.lower() for kind in types.values())
+    return event("columns", types) if has_decimals else b""
 
 
 def snapshot_events(texts: Sequence[str], most_bytes: int) -> Iterator[bytes]:

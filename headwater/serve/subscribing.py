@@ -5,24 +5,30 @@ given. It connects again when the server goes away, and goes on where it was.
 """
 
 import asyncio
+import json
 import random
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Self, TypeAlias
 from urllib.parse import quote
 
 import httpx
 import orjson
+import pyarrow as pa
 
 from headwater.errors import BadInput, HeadwaterError, NotAllowed, UnknownView, Unreachable
 from headwater.serve.sse import Parser
+from headwater.views.types import arrow_type, member_type
 
 SILENCE_SECONDS = 30.0  # the server says something every ten
 CONNECT_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PATIENCE_SECONDS = 60.0
 EVENT_STREAM = "text/event-stream"
+_ADDRESS = "Give the server's address without a path, such as http://127.0.0.1:8080."
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = Any  # the key's value, or a tuple of values when it has several columns
@@ -97,8 +103,8 @@ def subscribe(
 
     ``where`` chooses rows, as in a read. ``after`` is the number of the last change that is known already: then
     no snapshot comes, when the server still has what followed. ``verify`` is False, or a file of certificates, for
-    a server whose certificate is your own. After ``patience`` seconds without a server (None: never) the
-    iteration raises Unreachable.
+    a server whose certificate is your own. After ``patience`` seconds without an answer (None: never) the
+    iteration raises Unreachable. A view that nobody has begun to fill is waited for, however long.
 
     ::
 
@@ -114,7 +120,7 @@ def subscribe(
 
 
 class Copy:
-    """The view as its events make it. Pure.
+    """The view as its events make it; of decimals with all their digits. Pure.
 
     >>> copy = Copy()
     >>> copy.take("snapshot", None, b'[{"word":"a","n":1}]')
@@ -134,15 +140,16 @@ class Copy:
         self.key: tuple[str, ...] = ()
         self.progress: Progress | None = None
         self._coming: list[Row] = []
+        self._types: dict[str, pa.DataType] = {}  # of the columns, where some have decimals
 
-    def connected(self, key: tuple[str, ...]) -> None:
+    def connected(self, key: Sequence[str]) -> None:
         """A stream begins, of a view with this key. Of a snapshot that was cut off nothing is kept."""
-        self._coming = []
-        self.key = key
+        self._coming, self._types = [], {}
+        self.key = tuple(key)
 
     def take(self, kind: str, identity: str | None, data: bytes) -> ViewEvent | None:
         """Take in an event; None when it is none that we know."""
-        content = orjson.loads(data)
+        content = self._loaded(data) if kind in ("upsert", "delete", "snapshot") else orjson.loads(data)
         if identity is not None:
             self.last = int(identity) if identity else None
         if kind == "upsert":
@@ -168,14 +175,48 @@ class Copy:
             self.rows.update(whole)
             return SnapshotEnd(self.last or 0, content["version"], content["columns"], self.key)
         if kind == "reset":
-            self._coming = []
+            self._coming, self._types = [], {}
             return Reset(content["why"])
+        if kind == "columns":
+            self._types = {name: arrow_type(text) for name, text in content.items()}
         return None
+
+    def _loaded(self, data: bytes) -> Any:
+        """A row, or several."""
+        if not self._types:
+            return orjson.loads(data)
+        found = json.loads(data, parse_float=Decimal)
+        for row in found if isinstance(found, list) else [found]:
+            row.update({name: _with_decimals(value, self._types.get(name)) for name, value in row.items()})
+        return found
 
     def key_of(self, row: Mapping[str, Any]) -> Key:
         """The key of a row: hashable, structs and arrays as tuples."""
         values = tuple([_hashable(row[name]) for name in self.key])
         return values[0] if len(values) == 1 else values
+
+
+def _with_decimals(value: Any, kind: pa.DataType | None) -> Any:
+    """A value of JSON in which every fraction was read as a decimal: only those of the type are left.
+
+    A change of before the view had these columns may have any value.
+    """
+    if isinstance(value, int | Decimal):
+        if kind is not None and pa.types.is_decimal(kind):
+            return Decimal(value)
+        return float(value) if isinstance(value, Decimal) else value
+    if isinstance(value, dict):
+        return {name: _with_decimals(each, _inner(kind, name)) for name, each in value.items()}
+    return [_with_decimals(each, _inner(kind)) for each in value] if isinstance(value, list) else value
+
+
+def _inner(kind: pa.DataType | None, name: str = "") -> pa.DataType | None:
+    """The type of what is inside; None when there is nothing of this name."""
+    if kind is None:
+        return None
+    if pa.types.is_map(kind):
+        return kind.item_type
+    return kind.value_type if pa.types.is_list(kind) else member_type(kind, (name,))
 
 
 def _hashable(value: Any) -> Any:
@@ -197,13 +238,20 @@ class Subscription:
         verify: bool | str,
         patience: float | None,
     ) -> None:
-        self._url = httpx.URL(f"{url.rstrip('/')}/views/{quote(view, safe='')}/changes")
-        if self._url.scheme not in ("http", "https"):
-            step = "Give the server's address, such as http://127.0.0.1:8080."
-            raise BadInput("follow", view, f"{url} is not an HTTP address", step)
+        self._subject = f"the view {view}"
+        try:
+            self._url = httpx.URL(f"{url.rstrip('/')}/views/{quote(view, safe='')}/changes")
+        except httpx.InvalidURL as error:
+            raise BadInput("follow", self._subject, f"{url} is not an address: {error}", _ADDRESS) from None
+        if self._url.scheme not in ("http", "https") or not self._url.host:
+            raise BadInput("follow", self._subject, f"{url} is not an HTTP address", _ADDRESS)
         if where is not None:
             self._url = self._url.copy_add_param("where", where)
-        self._view, self._token, self._verify = view, token, verify
+        if token is not None and not (token.isascii() and token.isprintable()):
+            cause = "the token has characters that no header can hold"
+            raise BadInput("follow", self._subject, cause, "Give the token that the server has.")
+        self._token = token
+        self._verify = _context(self._subject, verify) if isinstance(verify, str) else verify
         self._copy = Copy(after)
         self._closed = False
         self._pauses = _Pauses(patience)
@@ -251,11 +299,11 @@ class Subscription:
                             yield from self._taken(parser, data)
                             if self._closed:
                                 return
-                    cause = "the server ended the stream"
+                    failure = _ENDED
                 except httpx.HTTPError as error:
-                    cause = _cause(error)
+                    failure = _failure(error)
                 if not self._closed:
-                    time.sleep(self._pauses.next(self._view, cause))
+                    time.sleep(self._pauses.next(self._subject, failure))
 
     async def __aiter__(self) -> AsyncIterator[ViewEvent]:
         async with httpx.AsyncClient(**self._options()) as client:
@@ -270,21 +318,16 @@ class Subscription:
                                 yield event
                             if self._closed:
                                 return
-                    cause = "the server ended the stream"
+                    failure = _ENDED
                 except httpx.HTTPError as error:
-                    cause = _cause(error)
+                    failure = _failure(error)
                 if not self._closed:
-                    await asyncio.sleep(self._pauses.next(self._view, cause))
+                    await asyncio.sleep(self._pauses.next(self._subject, failure))
 
     def _options(self) -> dict[str, Any]:
-        verify: Any = self._verify
-        if isinstance(verify, str):
-            import ssl
-
-            verify = ssl.create_default_context(cafile=verify)
         return {
             "timeout": httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
-            "verify": verify,
+            "verify": self._verify,
             "follow_redirects": False,
         }
 
@@ -298,18 +341,13 @@ class Subscription:
 
     def _begin(self, answer: httpx.Response) -> Parser:
         if answer.status_code != 200:
-            fault = _fault(self._view, answer)
-            if fault is None:
-                raise httpx.RemoteProtocolError(f"the server answers with status {answer.status_code}")
-            raise fault
+            raise _fault(self._subject, answer)
         kind = answer.headers.get("content-type", "none").partition(";")[0]
         if kind != EVENT_STREAM:
             cause = f"the answer is of the type {kind}, and no stream of events"
-            step = (
-                "Is it a server of Headwater? Give its address without a path, such as http://127.0.0.1:8080."
-            )
-            raise BadInput("follow", f"the view {self._view}", cause, step)
-        self._copy.connected(tuple(orjson.loads(answer.headers.get("headwater-key", "[]"))))
+            step = f"Is it a server of Headwater? {_ADDRESS}"
+            raise BadInput("follow", self._subject, cause, step)
+        self._copy.connected(orjson.loads(answer.headers.get("headwater-key", "[]")))
         return Parser()
 
     def _taken(self, parser: Parser, data: bytes) -> Iterator[ViewEvent]:
@@ -318,7 +356,7 @@ class Subscription:
             if self._closed:
                 return
             if kind == "error":
-                raise UnknownView("follow", self._view, orjson.loads(content)["why"])
+                raise UnknownView("follow", self._subject, orjson.loads(content)["why"])
             event = self._copy.take(kind, identity, content)
             if event is not None:
                 yield event
@@ -335,19 +373,48 @@ class _Pauses:
         """Something has come."""
         self._pause, self._since = FIRST_PAUSE, time.monotonic()
 
-    def next(self, view: str, cause: str) -> float:
+    def next(self, subject: str, failure: "_Failure") -> float:
         pause = self._pause * random.uniform(0.5, 1.0)
         if self._patience is not None and time.monotonic() + pause - self._since > self._patience:
-            step = "Start it with `headwater serve`, or correct the address."
-            raise Unreachable("follow", f"the view {view}", cause, step)
+            raise Unreachable("follow", subject, failure.cause, failure.next_step)
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
         return pause
 
 
-def _cause(error: httpx.HTTPError) -> str:
+@dataclass(frozen=True)
+class _Failure:
+    """Why an attempt came to nothing."""
+
+    cause: str
+    next_step: str = "Start it with `headwater serve`, or correct the address."
+
+
+class _NotNow(httpx.HTTPError):
+    """The server says that another attempt may do better, and why this one did not."""
+
+    def __init__(self, failure: _Failure) -> None:
+        super().__init__(failure.cause)
+        self.failure = failure
+
+
+_ENDED = _Failure("the server ended the stream")
+
+
+def _failure(error: httpx.HTTPError) -> _Failure:
+    if isinstance(error, _NotNow):
+        return error.failure
     if isinstance(error, httpx.TimeoutException):
-        return "the server does not answer in time"
-    return (str(error) or type(error).__name__).rstrip(".")
+        return _Failure("the server does not answer in time")
+    return _Failure((str(error) or type(error).__name__).rstrip("."))
+
+
+def _context(subject: str, certificates: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=certificates)
+    except OSError as error:  # of which the errors of TLS are some
+        cause = f"{certificates} cannot be read as certificates: {error.strerror or error}"
+        step = "Give verify= the path of a file of certificates in PEM."
+        raise BadInput("follow", subject, cause, step) from None
 
 
 _FINAL: Mapping[int, type[HeadwaterError]] = {
@@ -359,17 +426,16 @@ _FINAL: Mapping[int, type[HeadwaterError]] = {
 }
 
 
-def _fault(view: str, answer: httpx.Response) -> HeadwaterError | None:
-    """The error that an answer stands for; None when another attempt may do better."""
+def _fault(subject: str, answer: httpx.Response) -> HeadwaterError | _NotNow:
+    """The error that an answer stands for."""
     if answer.has_redirect_location:
         cause = f"the server sends one on to {answer.headers['location']}"
-        return BadInput("follow", f"the view {view}", cause, "Give the address that it sends one on to.")
+        return BadInput("follow", subject, cause, "Give the address that it sends one on to.")
     kind = _FINAL.get(answer.status_code)
-    if kind is None:
-        return None
     try:
         said = orjson.loads(answer.content)
-        return kind("follow", f"the view {view}", said["cause"], said["next_step"])
+        failure = _Failure(said["cause"], said["next_step"])
     except (ValueError, KeyError, TypeError):
         cause = f"the server answers with status {answer.status_code}"
-        return kind("follow", f"the view {view}", cause, "Is it a server of Headwater?")
+        failure = _Failure(cause) if kind is None else _Failure(cause, "Is it a server of Headwater?")
+    return _NotNow(failure) if kind is None else kind("follow", subject, failure.cause, failure.next_step)

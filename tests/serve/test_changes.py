@@ -1,17 +1,22 @@
 """Following a view over HTTP, with a real server."""
 
 import asyncio
+import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
+from headwater.errors import StoreFailed
+from headwater.serve import changes
 from headwater.serve import hub as hubs
 from headwater.serve.changes import ViewChanges
-from headwater.views import ViewStore, open_store
+from headwater.views import Batch, Column, ViewSchema, ViewStore, open_store
 from tests.serve.following import PATIENCE, Follower, Running, raw_events, serving_of, stream, until
 from tests.support.servers import free_port
 from tests.views.words import batch, words
@@ -76,6 +81,26 @@ def test_the_answer_is_not_kept_or_held_back_on_its_way(server: Running) -> None
         assert next(answer.iter_raw()).startswith(b"retry: ")
 
 
+def test_a_header_holds_a_key_of_any_name(server: Running, store: ViewStore) -> None:
+    store.define(ViewSchema("prices", 1, (Column("価格", "string"),), ("価格",)), "f")
+    with httpx.stream("GET", f"{server.url}/views/prices/changes") as answer:
+        assert json.loads(answer.headers["headwater-key"]) == ["価格"]
+
+
+@pytest.mark.parametrize("where", ["", "where=price>0"])
+def test_the_types_come_before_rows_with_decimals(server: Running, store: ViewStore, where: str) -> None:
+    store.define(ViewSchema("prices", 1, (Column("price", "decimal(20,4)"),), ("price",)), "f")
+    told = ("columns", None, {"price": "decimal(20,4)"})
+    address = f"{server.url}/views/prices/changes?{where}"
+    with stream(address) as events:
+        assert next(events) == told
+        until(events, "progress")
+        store.apply("prices", 1, Batch(0, pa.table({"price": pa.array(["1.5"]).cast(pa.decimal128(20, 4))})))
+        assert until(events, "progress")[0] == ("upsert", "1", {"price": 1.5})
+    with stream(f"{address}&after=0") as events:
+        assert [next(events), next(events)] == [told, ("upsert", "1", {"price": 1.5})]
+
+
 @pytest.mark.parametrize("how", ["header", "query", "both"])
 def test_who_comes_back_gets_what_it_missed(server: Running, store: ViewStore, how: str) -> None:
     store.apply("words", 1, batch(0, {"a": 1, "b": 2}))
@@ -122,8 +147,8 @@ def test_a_new_version_of_the_same_columns_is_a_difference(server: Running, stor
         until(events, "snapshot-end")
         until(events, "progress")
         store.activate("words", 2)
-        *changes, progress = until(events, "progress")
-        assert sorted((kind, data["word"]) for kind, _, data in changes) == [
+        *changed, progress = until(events, "progress")
+        assert sorted((kind, data["word"]) for kind, _, data in changed) == [
             ("delete", "c"),
             ("upsert", "b"),
             ("upsert", "d"),
@@ -131,11 +156,18 @@ def test_a_new_version_of_the_same_columns_is_a_difference(server: Running, stor
         assert progress[2]["version"] == 2
 
 
-def test_a_new_version_with_other_columns_is_a_reset(server: Running, store: ViewStore) -> None:
-    import pyarrow as pa
+def test_a_new_version_with_other_columns_is_a_reset(
+    server: Running, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[int] = []
 
-    from headwater.views import Batch, Column, ViewSchema
+    class Noted(hubs.Hub):
+        def clear(self, why: str, number: int) -> None:
+            super().clear(why, number)
+            assert self.schema is not None
+            cleared.append(self.schema.version)
 
+    monkeypatch.setattr(hubs, "Hub", Noted)
     store.apply("words", 1, batch(0, {"a": 1}))
     columns = (Column("word", "string"), Column("many", "boolean"))
     store.define(ViewSchema("words", 2, columns, ("word",)), "g")
@@ -145,6 +177,7 @@ def test_a_new_version_with_other_columns_is_a_reset(server: Running, store: Vie
         store.activate("words", 2)
         reset, snapshot, end = until(events, "snapshot-end")
         assert reset[2] == {"why": hubs.OTHER_COLUMNS}
+        assert cleared == [2], "who comes back just then is not taken for one of the old columns"
         assert snapshot[2] == [{"word": "a", "many": False}]
         assert end[2]["columns"] == {"word": "string", "many": "boolean"}
         until(events, "progress")
@@ -159,7 +192,8 @@ def test_a_view_that_is_dropped_ends_the_stream(server: Running, store: ViewStor
         store.drop("words", 1)
         *_, error = events
         assert error[0] == "error" and "words" in error[2]["why"]
-    assert httpx.get(_changes(server)).status_code == 404
+    again = httpx.get(_changes(server, seconds=0.2))
+    assert again.status_code == 200 and changes.BEGUN_BY_NOBODY in again.text
     store.define(words(), "f")
     with stream(_changes(server)) as events:
         assert until(events, "snapshot-end")[-1][1] == "2", "numbers go on"
@@ -199,6 +233,86 @@ def test_there_is_no_such_view(server: Running) -> None:
     answer = httpx.get(f"{server.url}/views/nothing/changes")
     assert answer.status_code == 404
     assert "nothing" in answer.json()["subject"]
+
+
+def test_a_view_that_the_application_does_not_declare_is_none(server: Running, store: ViewStore) -> None:
+    store.define(ViewSchema("hidden", 1, (Column("word", "string"),), ("word",)), "f")
+    for name in ("hidden", "lines"):  # of which one is in the store and the other a stream
+        answer = httpx.get(f"{server.url}/views/{name}/changes")
+        assert answer.status_code == 404 and answer.json()["cause"] == "followed has no such view"
+
+
+def test_a_view_that_nobody_has_begun_to_fill_is_waited_for_in_the_stream(
+    server: Running, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "LOOK_SECONDS", 0.02)
+    address = f"{server.url}/views/later/changes"
+    assert httpx.get(address, params={"where": "word ="}).status_code == 400
+    with (
+        httpx.stream("GET", address, timeout=PATIENCE) as whole,
+        stream(f"{address}?where=word='b'&after=3") as some,
+        stream(f"{address}?where=absent=1") as wrong,
+    ):
+        pieces = whole.iter_text()
+        assert next(pieces).startswith("retry: ")
+        assert next(pieces) == f": {changes.BEGUN_BY_NOBODY}\n\n"
+        store.define(ViewSchema("later", 1, (Column("word", "string"),), ("word",)), "f")
+        store.apply("later", 1, Batch(0, pa.table({"word": ["a", "b"]})))
+        reset, *rows, _ = until(some, "snapshot-end")
+        assert reset == ("reset", "", {"why": changes.BEGUN})
+        assert rows == [("snapshot", None, [{"word": "b"}])]
+        said = ""
+        while "event: snapshot-end" not in said:
+            said += next(pieces)
+        assert list(wrong) == [], "it ends, and who comes back is told why"
+        answer = httpx.get(f"{address}?where=absent=1")
+        assert answer.status_code == 400 and "there is no column 'absent'" in answer.json()["cause"]
+    part: Any = server.parts[0]
+    assert not part._resets, "nobody had to start over"
+
+
+def test_who_waits_for_a_view_waits_for_the_store_as_well(
+    server: Running, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(changes, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(hubs, "RETRY_SECONDS", 0.02)
+    news = store.news
+
+    def failing(*_: Any) -> Any:
+        raise StoreFailed("read", "the view later", "it went\naway")
+
+    with httpx.stream("GET", f"{server.url}/views/later/changes", timeout=PATIENCE) as answer:
+        pieces = answer.iter_text()
+        while changes.BEGUN_BY_NOBODY not in next(pieces):
+            pass
+        store.news = failing  # type: ignore[method-assign]
+        while (piece := next(pieces)) != ": it went away\n\n":
+            assert changes.BEGUN_BY_NOBODY in piece
+        store.news = news  # type: ignore[method-assign]
+        store.define(ViewSchema("later", 1, (Column("word", "string"),), ("word",)), "f")
+        while "event: snapshot-end" not in next(pieces):
+            pass
+
+
+def test_all_who_wait_for_a_view_share_the_looks_for_it(
+    server: Running, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "LOOK_SECONDS", 0.2)
+    looks: list[float] = []
+    news = store.news
+
+    def counted(*arguments: Any) -> Any:
+        looks.append(time.monotonic())
+        return news(*arguments)
+
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            opened.enter_context(stream(f"{server.url}/views/later/changes"))
+            time.sleep(0.01)
+        store.news = counted  # type: ignore[method-assign]
+        time.sleep(1.0)
+        assert 1 <= len(looks) <= 20, "twenty would look a hundred times"
 
 
 def test_a_stream_may_be_limited(server: Running, store: ViewStore) -> None:
@@ -250,6 +364,7 @@ def test_a_slow_reader_is_squashed_and_reset_and_ends_with_the_content(
         for number in range(1, 70):
             rows = {f"{padding}{n}": number * 1000 + n for n in range(number % 7, 60)}
             await asyncio.to_thread(store.apply, "words", 1, batch(number, rows))
+            await asyncio.sleep(0.03)  # the fast one is to keep up, on any machine
         await asyncio.to_thread(store.apply, "words", 1, batch(200, {"end": 1}))
 
     async def all_of_it() -> tuple[Follower, Follower]:
@@ -278,6 +393,20 @@ def test_a_stopping_server_ends_its_streams(store: ViewStore, tmp_path: Path) ->
     assert time.monotonic() - began < PATIENCE
     list(events)
     context.__exit__(None, None, None)
+
+
+def test_a_stopping_server_asks_nothing_of_a_store_that_nobody_followed(store: ViewStore) -> None:
+    asked: list[None] = []
+    store.watch = lambda: asked.append(None)  # type: ignore[method-assign, assignment, return-value]
+
+    async def start_and_stop() -> None:
+        tailer = hubs.Tailer(store)
+        await asyncio.sleep(0.1)
+        tailer.stop()
+        tailer._thread.join(PATIENCE)
+
+    asyncio.run(start_and_stop())
+    assert not asked
 
 
 def test_a_view_that_nobody_follows_is_forgotten(
@@ -338,7 +467,8 @@ def test_conditions_are_limited_in_number(
     store.apply("words", 1, batch(0, {"a": 1}))
     with stream(_changes(server, where="n = 1")) as one, stream(_changes(server, where="n = 2")) as two:
         until(one, "snapshot-end"), until(two, "snapshot-end")
-        assert httpx.get(_changes(server, where="n = 3")).status_code == 503
+        refused = httpx.get(_changes(server, where="n = 3"))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         with stream(_changes(server, where="n = 2")) as again:
             until(again, "snapshot-end")
     with stream(_changes(server, where="n = 3")) as three:  # those that nobody follows make room
@@ -346,10 +476,6 @@ def test_conditions_are_limited_in_number(
 
 
 def test_a_condition_over_a_new_version(server: Running, store: ViewStore) -> None:
-    import pyarrow as pa
-
-    from headwater.views import Batch, Column, ViewSchema
-
     store.apply("words", 1, batch(0, {"a": 1}))
     columns = (Column("word", "string"), Column("many", "boolean"))
     store.define(ViewSchema("words", 2, columns, ("word",)), "g")

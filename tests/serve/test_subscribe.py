@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -122,6 +124,25 @@ def test_it_starts_over_when_the_changes_are_gone(store: ViewStore, tmp_path: Pa
         assert _counts(changes) == content(store) == {"a": 5}
 
 
+@pytest.mark.parametrize("key", ["word", "id"])
+def test_columns_that_changed_while_nobody_followed(store: ViewStore, tmp_path: Path, key: str) -> None:
+    port = free_port()
+    serving = serving_of(store, tmp_path)
+    changes = hw.subscribe(f"http://127.0.0.1:{port}", "words")
+    events = iter(changes)
+    with Running([ViewChanges(serving)], port):
+        _until(events, 0)
+    store.apply("words", 1, batch(1, {"a": 7}))
+    store.define(ViewSchema("words", 2, (Column("word", "string"), Column("id", "bigint")), (key,)), "g")
+    store.apply("words", 2, Batch(0, pa.table({"word": ["y", "z"], "id": [5, 6]})))
+    store.activate("words", 2)
+    with Running([ViewChanges(serving)], port):
+        kinds = {type(event) for event in _until(events, 0)}
+        assert (Reset in kinds) == (key == "id"), "of one key it is a difference"
+        expected: list[Any] = ["y", "z"] if key == "word" else [5, 6]
+        assert list(changes.rows) == expected
+
+
 def test_going_on_after_a_number(server: Running) -> None:
     changes = hw.subscribe(server.url, "words", after=1)
     assert _until(iter(changes), 0)[:-1] == [Upsert(2, "b", {"word": "b", "n": 2})]
@@ -195,7 +216,6 @@ def test_a_view_that_is_declared_but_not_there_yet_is_waited_for(tmp_path: Path)
         return text.groupBy("word").count()
 
     with Running([ViewChanges(serving)], free_port()) as server:
-        assert httpx.get(f"{server.url}/views/words_to_come/changes").status_code == 503
         schema = ViewSchema("words_to_come", 1, (Column("word", "string"),), ("word",))
         threading.Timer(0.3, serving.store.define, (schema, "f")).start()
         events = iter(hw.subscribe(server.url, "words_to_come"))
@@ -208,8 +228,148 @@ def test_no_server() -> None:
     with pytest.raises(Unreachable, match="words"):
         next(iter(hw.subscribe(f"http://127.0.0.1:{free_port()}", "words", patience=0.5)))
     assert time.monotonic() - began < PATIENCE
-    with pytest.raises(BadInput):
-        hw.subscribe("ftp://127.0.0.1", "words")
+
+
+@pytest.mark.parametrize(
+    ("url", "verify"),
+    [
+        ("ftp://127.0.0.1", True),
+        ("http://", True),
+        ("http://127.0.0.1:port", True),
+        ("http://[::1", True),
+        ("http://127.0.0.1\n", True),
+        ("https://127.0.0.1", "/nothing/here.pem"),
+        ("https://127.0.0.1", __file__),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_at_once(url: str, verify: bool | str) -> None:
+    with pytest.raises(BadInput, match=r"cannot follow .*words"):
+        hw.subscribe(url, "words", verify=verify)
+    with pytest.raises(BadInput, match="the token has characters"):
+        hw.subscribe("http://127.0.0.1", "words", token="secret\n")
+
+
+def test_a_server_that_cannot_answer_yet_says_why_itself(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.serve.hub.CONDITIONS", 0)
+    with pytest.raises(Unreachable, match=r"0 other conditions already\. Ask again later, or without a"):
+        next(iter(hw.subscribe(server.url, "words", where="n = 1", patience=0.3)))
+
+
+def test_a_server_that_is_away_behind_its_proxy_is_to_be_started() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\n<p/>")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Unreachable, match=r"with status 502\. Start it"):
+            next(iter(hw.subscribe(address, "words", patience=0.0)))
+        thread.join()
+
+
+def test_a_condition_that_does_not_fit_is_said_when_the_view_begins(
+    server: Running, store: ViewStore
+) -> None:
+    schema = ViewSchema("later", 1, (Column("word", "string"),), ("word",))
+    threading.Timer(0.3, store.define, (schema, "f")).start()
+    with pytest.raises(BadInput, match="there is no column 'absent'"):
+        next(iter(hw.subscribe(server.url, "later", where="absent = 1")))
+
+
+def test_decimals_keep_their_digits(server: Running, store: ViewStore) -> None:
+    big = [Decimal(f"1234567890123456.000{n}") for n in (1, 2, 3)]
+
+    def prices(version: int, *more: Column) -> ViewSchema:
+        return ViewSchema("prices", version, (Column("price", "decimal(20,4)"), *more), ("price",))
+
+    def rows(*chosen: Decimal, **more: Any) -> pa.Table:
+        return pa.table({"price": pa.array(chosen, pa.decimal128(20, 4)), **more})
+
+    store.define(prices(1, Column("mean", "double")), "f")
+    store.apply("prices", 1, Batch(0, rows(*big[:2], mean=[0.5, 1.0])))
+    with hw.subscribe(server.url, "prices") as changes:
+        events = iter(changes)
+        first = _until(events, 0)[0]
+        assert first == Snapshot([{"price": big[0], "mean": 0.5}, {"price": big[1], "mean": 1.0}])
+        assert isinstance(first, Snapshot) and type(first.rows[0]["mean"]) is float
+        assert list(changes.rows) == big[:2]
+        store.apply(
+            "prices", 1, Batch(1, rows(big[2], mean=[0.5]), pa.table({"price": rows(big[0])["price"]}))
+        )
+        _until(events, 1)
+        assert list(changes.rows) == big[1:]
+    resumed = hw.subscribe(server.url, "prices", after=2)
+    _until(iter(resumed), 1)
+    assert list(resumed.rows) == [big[2]]
+
+    ids = [Decimal(f"1234567890123456789012{n}") for n in (3, 4)]
+    columns = (Column("price", "decimal(38,0)"),)
+    store.define(ViewSchema("prices", 2, columns, ("price",)), "g")
+    store.apply("prices", 2, Batch(0, pa.table({"price": pa.array(ids, pa.decimal128(38, 0))})))
+    following = iter(changes := hw.subscribe(server.url, "prices"))
+    _until(following, 1)
+    store.activate("prices", 2)
+    assert Snapshot([{"price": each} for each in ids]) in _until(following, 0), "after a reset, too"
+    assert list(changes.rows) == ids
+
+
+def test_decimals_of_a_version_that_came_while_somebody_connected(server: Running, store: ViewStore) -> None:
+    big = Decimal("1234567890123456.0001")
+    store.define(ViewSchema("prices", 1, (Column("price", "bigint"),), ("price",)), "f")
+    store.apply("prices", 1, Batch(0, pa.table({"price": [1]})))
+    store.define(ViewSchema("prices", 2, (Column("price", "decimal(20,4)"),), ("price",)), "g")
+    store.apply("prices", 2, Batch(0, pa.table({"price": pa.array([big], pa.decimal128(20, 4))})))
+    texts = store.snapshot_texts
+
+    def after_activation(*arguments: Any, **options: Any) -> Any:
+        store.snapshot_texts = texts  # type: ignore[method-assign]
+        store.activate("prices", 2)
+        return texts(*arguments, **options)
+
+    store.snapshot_texts = after_activation  # type: ignore[method-assign]
+    changes = hw.subscribe(server.url, "prices")
+    assert next(event for event in changes if isinstance(event, Snapshot)).rows == [{"price": big}]
+
+
+def test_only_what_is_a_decimal_becomes_one() -> None:
+    columns = {
+        "struct": "struct<decimal:double,in:array<decimal(38,0)>>",
+        "map": "map<string,decimal(4,2)>",
+        "means": "array<double>",
+        "n": "bigint",
+        "flag": "boolean",
+    }
+    row = b'{"struct":{"decimal":0.1,"in":[1,null]},"map":{"a":1.50},"means":[0.5,"NaN"],"n":1,"flag":true}'
+    copy = Copy()
+    copy.connected(("n",))
+    assert copy.take("columns", None, orjson.dumps(columns)) is None
+    taken = copy.take("upsert", "1", row)
+    assert repr(taken) == repr(
+        Upsert(
+            1,
+            1,
+            {
+                "struct": {"decimal": 0.1, "in": [Decimal(1), None]},
+                "map": {"a": Decimal("1.50")},
+                "means": [0.5, "NaN"],
+                "n": 1,
+                "flag": True,
+            },
+        )
+    )
+    earlier = copy.take("upsert", "2", b'{"struct":0.5,"map":0.5,"means":{"a":0.5},"gone":[0.5],"n":2}')
+    assert isinstance(earlier, Upsert) and "Decimal" not in repr(earlier), "of before these columns"
+    for begin in (lambda: copy.take("reset", "", b'{"why":"other columns"}'), lambda: copy.connected(("n",))):
+        copy.take("columns", None, orjson.dumps(columns))
+        begin()
+        assert copy.take("snapshot", None, b'[{"mean":0.5}]') == Snapshot([{"mean": 0.5}])
 
 
 @pytest.mark.parametrize(
