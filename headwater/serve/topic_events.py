@@ -65,12 +65,11 @@ class TopicEvents:
         assert self._histories is not None, "start() was not called"
         try:
             given = Parameters(request.scope["query_string"], ("from", "after", "seconds"))
+            wanted = given.text("from")
+            start = parse_from("end" if wanted is None else wanted, subject)
             seen = last_seen(request.headers.get("last-event-id"), given.text("after"), subject)
             if seen is not None:
                 start = From("offsets", offsets=tuple(parse_offsets(seen, subject).items()))
-            else:
-                wanted = given.text("from")
-                start = parse_from("end" if wanted is None else wanted, subject)
             seconds = given.seconds("seconds", LONGEST_SECONDS, LONGEST_SECONDS)
             hub = await self._hub(topic)
             offsets, why = dict(hub.offsets), None  # type: tuple[Offsets, str | None]
@@ -131,7 +130,7 @@ async def follow(
                     await emit(reset(why or "records are gone", offsets))
                     continue
                 except HeadwaterError as error:
-                    await emit(comment(error.cause.replace("\n", " ")))
+                    await emit(comment(error.cause))
                     return  # the client comes again, after a while
             last = offsets_text(offsets)
             while hub.over is None and (taken := hub.ring.take(position)) is not None:

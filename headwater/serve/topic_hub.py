@@ -184,7 +184,7 @@ class TopicHub(Feed):
 def _cause(error: Exception) -> str:
     """What those who follow are told of a failure."""
     if isinstance(error, HeadwaterError):
-        return " ".join(error.cause.split())
+        return error.cause
     return f"the server failed ({type(error).__name__}); its log says how"
 
 

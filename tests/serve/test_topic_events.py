@@ -315,6 +315,7 @@ def test_a_failure_is_logged_once_and_told_as_what_it_is(
         {"after": "0:x"},
         {"from": "9" * 20},
         {"from": ""},
+        {"from": "somewhere", "after": "0:0"},
         {"seconds": "x"},
     ],
 )
