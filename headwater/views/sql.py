@@ -93,6 +93,18 @@ class SqlStore(ViewStore):
         self._database.write("define the view", subject, work)
         self._catalog.remember(schema)
 
+    def note(self, view: str, version: int, fingerprint: str) -> None:
+        mark = self._database.mark
+
+        def work(connection: Connection) -> None:
+            self._catalog.hold(connection, "note the fingerprint of", view, version)
+            connection.execute(
+                f"UPDATE headwater_versions SET fingerprint = {mark} WHERE view = {mark} AND version = {mark}",
+                (fingerprint, view, version),
+            )
+
+        self._database.write("note the fingerprint of", f"{view} version {version}", work)
+
     def activate(self, view: str, version: int) -> None:
         subject = f"{view} version {version}"
 

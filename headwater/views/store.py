@@ -37,6 +37,10 @@ class ViewStore(ABC):
         """
 
     @abstractmethod
+    def note(self, view: str, version: int, fingerprint: str) -> None:
+        """Keep this fingerprint of a version, which says more of what it was built with."""
+
+    @abstractmethod
     def apply(self, view: str, version: int, batch: Batch) -> bool:
         """Delete, then write rows. False, and no change, when this batch id or a later one was applied.
 

@@ -7,6 +7,7 @@ import pytest
 
 from headwater.errors import ViewChanged
 from headwater.streams.engine.builds import choose_build, needs_rebuild
+from headwater.streams.engine.fingerprint import with_application
 from headwater.views.model import Column, Progress, VersionInfo, ViewInfo, ViewSchema
 
 
@@ -64,6 +65,23 @@ def test_plans_of_another_spark_are_not_compared() -> None:
     assert (build.reason, build.fingerprint) == ("same", older)
     with pytest.raises(ViewChanged):
         choose_build("words", 1, mark(1, schema="other"), view(built(1, older)))
+
+
+def test_a_view_of_another_application_is_left_alone() -> None:
+    own, other = (with_application(mark(1), name) for name in ("shop", "stock"))
+    build = choose_build("words", 1, own, view(built(4, own)))
+    assert (build.number, build.reason, build.fingerprint) == (4, "same", own)
+    for version in (1, 2):
+        declared = with_application(mark(version, "other"), "shop")
+        with pytest.raises(ViewChanged) as refused:
+            choose_build("words", version, declared, view(built(4, other)))
+        assert "the view store has a view of that name, of the application stock" in str(refused.value)
+
+
+def test_a_view_from_before_applications_were_noted_goes_on_as_that_of_who_starts_first() -> None:
+    own = with_application(mark(1), "shop")
+    build = choose_build("words", 1, own, view(built(4, mark(1))))
+    assert (build.number, build.reason, build.fingerprint) == (4, "same", own)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,23 @@ def test_a_version_built_otherwise_is_refused(store: ViewStore) -> None:
         store.define(ViewSchema("words", 1, COLUMNS, ("n",)), "f")
 
 
+def test_more_may_be_noted_of_what_a_version_was_built_with(store: ViewStore) -> None:
+    store.define(words(), "f")
+    store.define(words(2), "g")
+    store.apply("words", 1, batch(0, {"a": 1}))
+    store.note("words", 1, "f of the application shop")
+    (view,) = store.views()
+    assert [each.fingerprint for each in view.versions] == ["f of the application shop", "g"]
+    assert (view.serving, view.last_change, content(store)) == (1, 1, {"a": 1})
+    store.define(words(), "f of the application shop")
+    with pytest.raises(ViewChanged, match="another function"):
+        store.define(words(), "f")
+    with pytest.raises(
+        UnknownView, match="cannot note the fingerprint of words version 3: it was not defined"
+    ):
+        store.note("words", 3, "h")
+
+
 @pytest.mark.parametrize(
     ("schema", "cause"),
     [

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwater.errors import ViewChanged
-from headwater.streams.engine.fingerprint import kind_of, same_definition, version_of
+from headwater.streams.engine.fingerprint import (
+    application_of,
+    kind_of,
+    same_definition,
+    version_of,
+    with_application,
+)
 from headwater.views.model import VersionInfo, ViewInfo
 
 
@@ -16,7 +22,7 @@ class Build:
     """Which build a query fills, and why."""
 
     number: int
-    fingerprint: str  # as the store has it, or will have it
+    fingerprint: str  # as the store is to have it
     reason: Literal[
         "first",
         "same",
@@ -39,6 +45,14 @@ def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | No
         return Build(1, fingerprint, "first")
     newest = known.versions[-1]
     kind, declared = kind_of(newest.fingerprint), kind_of(fingerprint)
+    owner, application = application_of(newest.fingerprint), application_of(fingerprint)
+    if owner is not None and application is not None and owner != application:
+        raise ViewChanged(
+            "run",
+            f"the {declared} {view}",
+            f"the view store has a {kind} of that name, of the application {owner}",
+            "Give it another name with name=..., or another view store; a renamed application needs a new one.",
+        )
     if kind != declared:
         raise ViewChanged(
             "run",
@@ -63,7 +77,10 @@ def choose_build(view: str, version: int, fingerprint: str, known: ViewInfo | No
             f"its definition is not the one that version {version} was built with",
             f"Declare it with version={version + 1}: it is built beside the old one, then takes its place.",
         )
-    return Build(newest.version, newest.fingerprint, "same")
+    kept = newest.fingerprint
+    if owner is None and application is not None:  # of a store from before applications were noted
+        kept = with_application(kept, application)
+    return Build(newest.version, kept, "same")
 
 
 def needs_rebuild(

@@ -19,7 +19,7 @@ from headwater.streams.declarations import Stream, TableView, View
 from headwater.streams.engine import sharing, tombstones
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.checkpoint import Checkpoint
-from headwater.streams.engine.fingerprint import same_definition
+from headwater.streams.engine.fingerprint import same_definition, with_application
 from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.ticking import can_tick, ticks_topic
 from headwater.streams.graph import Graph
@@ -50,7 +50,14 @@ class Catalogue:
     ) -> None:
         self.spark, self.app, self.graph, self.settings = spark, app, graph, settings
         self.store, self.planned, self.open = store, planned, open
-        self.pipelines = {pipeline.output.name: pipeline for pipeline in planned.pipelines}
+        self.pipelines = {
+            each.output.name: replace(each, fingerprint=with_application(each.fingerprint, app.name))
+            for each in planned.pipelines
+        }
+        self.recomputed = {
+            each.output.name: replace(each, fingerprint=with_application(each.fingerprint, app.name))
+            for each in planned.recomputed
+        }
         self.builds: dict[str, Build] = {}
         self.replays = Replays(settings.data)
         self._starts: dict[str, str] = {}  # where the streams of an output begin that is replayed
@@ -74,11 +81,8 @@ class Catalogue:
     def choose(self) -> list[tuple[sharing.Member, ...]]:
         """Chooses a build for every view, and makes those that are new; the queries to run."""
         known = {info.name: info for info in self.store.views()}
-        for view in self.planned.recomputed:
-            name, version = view.output.name, view.output.version
-            build = self.builds[name] = choose_build(name, version, view.fingerprint, known.get(name))
-            schema = view_schema(name, build.number, view.schema, view.output.key)
-            self.store.define(schema, build.fingerprint)
+        for name, view in self.recomputed.items():
+            self.builds[name] = choose_build(name, view.output.version, view.fingerprint, known.get(name))
         existing = [name for name in self.checkpoint("").children() if sharing.members_of(name)]
         homes = {member: name for name in existing for member in sharing.members_of(name)}
         for name, pipeline in self.pipelines.items():
@@ -89,13 +93,13 @@ class Catalogue:
         for name in sharing.torn(self._wanted(), existing):
             number = self.builds[name].number + 1
             self.builds[name] = Build(number, self.pipelines[name].fingerprint, "shared query changed")
-        for name, pipeline in self.pipelines.items():
-            if not isinstance(pipeline.output, View):
-                continue
-            build = self.builds[name]
+        # Whatever is refused is refused before any view is made.
+        for name, build in self.builds.items():
+            if build.reason == "same" and known[name].versions[-1].fingerprint != build.fingerprint:
+                self.store.note(name, build.number, build.fingerprint)
             if build.reason not in ("first", "same"):
                 logger.warning("the view %s is built anew: %s", name, build.reason)
-            self._define(pipeline, build)
+            self._define(name, build)
         queries = sharing.queries(self._wanted(), existing)
         self._remove_checkpoints(set(existing) - {sharing.query_name(members) for members in queries})
         return queries
@@ -150,7 +154,7 @@ class Catalogue:
             build = Build(self.builds[name].number + 1, pipeline.fingerprint, "replay")
             self._restart_from(pipeline, start)
             self.builds[name] = build
-            self._define(self.pipelines[name], build)
+            self._define(name, build)
             begun.append(sharing.Member(name, build.number))
         return begun
 
@@ -199,14 +203,14 @@ class Catalogue:
 
     def schemas(self) -> dict[str, StructType]:
         """Of all views."""
-        found = {view.output.name: view.schema for view in self.planned.recomputed}
+        found = {name: view.schema for name, view in self.recomputed.items()}
         for name, pipeline in self.pipelines.items():
             if isinstance(pipeline.output, View):
                 found[name] = pipeline.schema
         return found
 
-    def _define(self, pipeline: Pipeline, build: Build) -> None:
-        output = pipeline.output
-        assert isinstance(output, View)
-        schema = view_schema(output.name, build.number, pipeline.schema, output.key)
+    def _define(self, name: str, build: Build) -> None:
+        built = self.recomputed.get(name) or self.pipelines[name]
+        assert isinstance(built.output, View)
+        schema = view_schema(name, build.number, built.schema, built.output.key)
         self.store.define(schema, build.fingerprint)

@@ -101,6 +101,25 @@ def version_of(text: str) -> int:
     return int(json.loads(text)["version"])
 
 
+def with_application(text: str, application: str) -> str:
+    """The fingerprint of what this application builds: another one with the same store leaves it alone.
+
+    >>> with_application('{"version": 2}', "shop")
+    '{"version": 2, "application": "shop"}'
+    """
+    return json.dumps({**json.loads(text), "application": application})
+
+
+def application_of(text: str) -> str | None:
+    """The application in a fingerprint; None in one of a store from before it was noted.
+
+    >>> application_of('{"version": 2, "application": "shop"}')
+    'shop'
+    """
+    found: str | None = json.loads(text).get("application")
+    return found
+
+
 def rows_of(text: str) -> dict[str, Any] | None:
     """What the rows of a table were read by; None in a fingerprint that does not say it.
 
