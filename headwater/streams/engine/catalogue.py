@@ -23,7 +23,7 @@ from headwater.streams.engine.fingerprint import same_definition, with_applicati
 from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.ticking import can_tick, ticks_topic
 from headwater.streams.graph import Graph
-from headwater.streams.planning import Pipeline, Plan, plan
+from headwater.streams.planning import Pipeline, Plan, Recomputed, plan
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sinks.views import view_schema
 from headwater.views.model import ViewInfo
@@ -82,7 +82,7 @@ class Catalogue:
         """Chooses a build for every view, and makes those that are new; the queries to run."""
         known = {info.name: info for info in self.store.views()}
         for name, view in self.recomputed.items():
-            self.builds[name] = choose_build(name, view.output.version, view.fingerprint, known.get(name))
+            self.builds[name] = self._choose_recomputed(view, known.get(name))
         existing = [name for name in self.checkpoint("").children() if sharing.members_of(name)]
         homes = {member: name for name in existing for member in sharing.members_of(name)}
         for name, pipeline in self.pipelines.items():
@@ -116,6 +116,12 @@ class Catalogue:
                 f"Declare it with version={output.version + 1}: it then begins anew, and writes everything again.",
             )
 
+    def _choose_recomputed(self, view: Recomputed, info: ViewInfo | None) -> Build:
+        build = choose_build(view.output.name, view.output.version, view.fingerprint, info)
+        if build.reason == "same" and view.output.name in self.replays.waiting():
+            return Build(build.number + 1, view.fingerprint, "replay")
+        return build
+
     def _choose_build(
         self,
         pipeline: Pipeline,
@@ -148,13 +154,17 @@ class Catalogue:
         """New builds of the views for which somebody has asked since."""
         begun = []
         for name, start in self.replays.waiting().items():
-            pipeline = self.pipelines.get(name)
-            if pipeline is None or not isinstance(pipeline.output, View):
+            pipeline, view = self.pipelines.get(name), self.recomputed.get(name)
+            if view is not None:  # it has no place to begin at: it is of all that its inputs hold
+                fingerprint = view.fingerprint
+            elif pipeline is not None and isinstance(pipeline.output, View):
+                fingerprint = pipeline.fingerprint
+                self._restart_from(pipeline, start)
+            else:  # of another application that has this data directory
                 continue
-            build = Build(self.builds[name].number + 1, pipeline.fingerprint, "replay")
-            self._restart_from(pipeline, start)
-            self.builds[name] = build
+            build = Build(self.builds[name].number + 1, fingerprint, "replay")
             self._define(name, build)
+            self.builds[name] = build  # once the store has it: what computes views over views reads this
             begun.append(sharing.Member(name, build.number))
         return begun
 
@@ -164,7 +174,6 @@ class Catalogue:
             start = "earliest"  # the newest row of a key may be as old as the log
         self._starts[pipeline.output.name] = start
         self.reopen(pipeline.output.name)
-        self.replays.done(pipeline.output.name)
 
     def reopen(self, name: str, ticks: Mapping[str, str] | None = None) -> None:
         """Calls an output's function again, on inputs that begin elsewhere, or have topics of ticks."""
@@ -214,3 +223,5 @@ class Catalogue:
         assert isinstance(built.output, View)
         schema = view_schema(name, build.number, built.schema, built.output.key)
         self.store.define(schema, build.fingerprint)
+        if build.reason == "replay":
+            self.replays.done(name)

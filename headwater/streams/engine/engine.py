@@ -42,6 +42,7 @@ from headwater.streams.sinks.tables import TableSink
 from headwater.streams.sinks.topics import TopicSink
 from headwater.streams.sinks.views import ViewSink
 from headwater.streams.sources.jars import find_jars
+from headwater.views.model import ViewInfo
 from headwater.views.store import ViewStore, open_store
 
 logger = logging.getLogger("headwater.streams")
@@ -123,10 +124,9 @@ class Engine:
             self.spark, self.app, self.graph, self.settings, self.store, planned, self._open
         )
         queries = self.catalogue.choose()
-        builds = {name: build.number for name, build in self.catalogue.builds.items()}
-        for view in planned.recomputed:
-            name = view.output.name
-            self.status[name] = OutputStatus(name, "view", state="running", build=builds[name])
+        for name in self.catalogue.recomputed:
+            build = self.catalogue.builds[name].number
+            self.status[name] = OutputStatus(name, "view", state="running", build=build)
 
         self._aside = Aside(self.spark, self.settings, self.app.name)
         changelogs = {
@@ -140,7 +140,7 @@ class Engine:
             self.store,
             planned.recomputed,
             self.catalogue.schemas(),
-            builds,
+            self.catalogue.builds,
             lambda name: self._changelog.news(),
         )
         # In the order in which they end: each takes what those before it leave.
@@ -318,26 +318,37 @@ class Engine:
     def _replay_views(self) -> None:
         """Begins a new build of each view for which somebody asked."""
         for member in self.catalogue.begin_replays():
-            self._begin((member,))
+            if member.name in self.catalogue.recomputed:
+                self.status[member.name].build = member.build
+                self._recompute.news()
+            else:
+                self._begin((member,))
 
     def _switch_builds(self) -> None:
         """A build that has caught up takes the view's name, and the builds before it go."""
         for info in self.store.views():
-            build, status = self.catalogue.builds.get(info.name), self.status.get(info.name)
-            if build is None or status is None or info.serving == build.number:
+            build = self.catalogue.builds.get(info.name)
+            if build is None:
                 continue
-            current = next(each for each in info.versions if each.version == build.number)
-            caught_up = info.name not in self.catalogue.pipelines or (
-                status.lag is not None and status.lag <= CAUGHT_UP
-            )
-            if caught_up and current.progress.batch is not None:
+            if info.serving != build.number:
+                if not self._has_caught_up(info, build.number):
+                    continue
                 self._retire(info.name, build.number)
                 self.store.activate(info.name, build.number)
-                for version in info.versions:
-                    if version.version != build.number:
-                        self.store.drop(info.name, version.version)
                 logger.info("the view %s is now served by build %s", info.name, build.number)
                 self._view_changed()
+            for version in info.versions:  # also those that a kill has left behind
+                if version.version < build.number:
+                    self.store.drop(info.name, version.version)
+
+    def _has_caught_up(self, info: ViewInfo, build: int) -> bool:
+        found = next((each for each in info.versions if each.version == build), None)
+        if found is None or found.progress.batch is None:
+            return False
+        if info.name in self.catalogue.recomputed:  # a batch of it is of all that its inputs hold
+            return True
+        lag = self.status[info.name].lag
+        return lag is not None and lag <= CAUGHT_UP
 
     def _retire(self, view: str, build: int) -> None:
         """Ends what fills older builds of a view; a query that fills others as well leaves this one out."""

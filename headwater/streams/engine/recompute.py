@@ -8,7 +8,7 @@ result is compared with what the view holds, so that its changes are real change
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from itertools import pairwise
@@ -19,10 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headwater.streams.engine.builds import Build
 from headwater.streams.engine.checkpoint import Offsets, merge
+from headwater.streams.engine.fingerprint import same_definition
 from headwater.streams.engine.watch import first_line
 from headwater.streams.planning import Recomputed
-from headwater.views.model import Batch, Snapshot
+from headwater.streams.sinks.views import view_schema
+from headwater.views.model import Batch, Snapshot, VersionInfo, ViewInfo
 from headwater.views.store import ViewStore
 
 logger = logging.getLogger("headwater.streams")
@@ -72,10 +75,11 @@ class Recompute:
         spark: SparkSession,
         store: ViewStore,
         views: Sequence[Recomputed],
-        schemas: dict[str, StructType],
-        builds: dict[str, int],
+        schemas: Mapping[str, StructType],
+        builds: Mapping[str, Build],
         changed: Callable[[str], None],
     ) -> None:
+        """`builds` says which build of each view is the one to have; a replay puts another there."""
         self._spark, self._store, self._views = spark, store, views
         self._schemas, self._builds, self._changed = schemas, builds, changed
         self._news = threading.Event()
@@ -124,16 +128,11 @@ class Recompute:
 
     def bring_up(self, view: Recomputed) -> bool:
         """Computes a view unless it covers its inputs already."""
-        name = view.output.name
-        build = self._builds[name]
-        progress = self._store.progress(name, build)
-        current = {
-            source: [now.version, now.batch]
-            for source, now in ((source, self._store.progress(source)) for source in view.inputs)
-        }
-        if any(batch is None for _, batch in current.values()):
-            return False
-        if progress.offsets.get(INPUTS) == current:
+        name, build = view.output.name, self._builds[view.output.name].number
+        known = {info.name: info for info in self._store.views()}
+        progress = next(each.progress for each in known[name].versions if each.version == build)
+        current = self._standing(view, known)
+        if current is None or progress.offsets.get(INPUTS) == current:
             return False
         began = time.monotonic()
         inputs = {source: self._store.snapshot(source) for source in view.inputs}
@@ -159,7 +158,31 @@ class Recompute:
             self.done[name] = self.done[name].with_batch(batch, held_rows, moments)
         return is_new
 
+    def _standing(self, view: Recomputed, known: Mapping[str, ViewInfo]) -> dict[str, list[int]] | None:
+        """Build and batch of each input as it serves; None while the view cannot be computed of these.
+
+        A view over views is of what its inputs show, so that nobody sees it of half of an input that is built anew.
+        A new version is for new versions of its inputs, and waits for them: the old one serves meanwhile.
+        """
+        serving = _serving(known[view.output.name])
+        is_new = serving is not None and not same_definition(serving.fingerprint, view.fingerprint)
+        found = {}
+        for source in view.inputs:
+            shown = _serving(known[source])
+            if shown is None or shown.progress.batch is None:
+                return None
+            if is_new and not same_definition(shown.fingerprint, self._builds[source].fingerprint):
+                return None
+            if shown.schema.columns != view_schema(source, shown.version, self._schemas[source], ()).columns:
+                return None  # an older version, without what the function is for
+            found[source] = [shown.version, shown.progress.batch]
+        return found
+
     def _frame(self, view: str, held: Snapshot) -> DataFrame:
         schema = self._schemas[view]
         arrow = to_arrow_schema(schema, timezone="UTC")
         return self._spark.createDataFrame(pa.Table.from_pylist(held.rows, schema=arrow), schema)
+
+
+def _serving(info: ViewInfo) -> VersionInfo | None:
+    return next((each for each in info.versions if each.version == info.serving), None)
