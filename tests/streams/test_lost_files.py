@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater.client.admin import Admin
+from headwater.client.groups import Groups
 from headwater.client.marked import MarkedWriter
 from headwater.client.transactions import TransactionalWriter
 from tests.streams.conftest import Bench, settle, wait_for
@@ -42,6 +45,47 @@ def test_a_view_is_built_again_when_the_newest_batch_is_gone_from_the_checkpoint
         settle(engine)
         found = {row["k"]: row["count"] for row in engine.store.rows("counts")}
     assert found == Counter(event["k"] for event in sent)
+
+
+def test_views_are_built_again_when_the_store_is_gone(bench: Bench) -> None:
+    app = hw.App("bench")
+    app.stream("events", "k string")
+
+    @app.view(key="k")
+    def counts(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").count()
+
+    @app.view(key="k")
+    def seen(events: DataFrame) -> DataFrame:
+        return events.select("k").distinct()
+
+    @app.view(key="n")
+    def above(counts: DataFrame) -> DataFrame:
+        return counts.agg(F.count("*").alias("n"))
+
+    with bench.running(app) as engine:
+        bench.send("events", [{"k": "a"}, {"k": "b"}])
+        settle(engine)
+    for path in bench.data.glob("views.db*"):
+        path.unlink()
+    # The changes of the new store have the numbers of others that are in the changelog.
+    admin = Admin(bench.connection)
+    admin.delete_topic("bench.counts")
+    Groups(admin).delete("headwater.bench.counts.changelog")
+    with bench.running(app) as engine:
+        bench.send("events", [{"k": "b"}])
+        settle(engine)
+        assert {row["k"]: row["count"] for row in engine.store.rows("counts")} == {"a": 1, "b": 2}
+        assert [row["k"] for row in engine.store.rows("seen")] == ["a", "b"]
+        wait_for(lambda: engine.store.rows("above") == [{"n": 2}])
+    assert {row["k"]: row["count"] for row in bench.folded("bench.counts").values()} == {"a": 1, "b": 2}
+    with bench.running(app) as engine:
+        settle(engine)
+        assert {info.name: info.serving for info in engine.store.views()} == {
+            "above": 1,
+            "counts": 2,
+            "seen": 2,
+        }
 
 
 def test_a_topic_is_written_when_the_record_of_its_batch_is_on_the_disk(

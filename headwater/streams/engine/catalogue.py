@@ -90,6 +90,12 @@ class Catalogue:
                 self.builds[name] = self._choose_build(pipeline, pipeline.output, known.get(name), homes)
             else:
                 self._refuse_changed(pipeline)
+        for member in homes:
+            build = self.builds.get(member.name)
+            if build is not None and build.reason != "same" and build.number <= member.build:
+                # The checkpoint is of a store that is gone: it would go on in the middle.
+                reason = "store lost" if build.reason == "first" else build.reason
+                self.builds[member.name] = replace(build, number=member.build + 1, reason=reason)
         for name in sharing.torn(self._wanted(), existing):
             number = self.builds[name].number + 1
             self.builds[name] = Build(number, self.pipelines[name].fingerprint, "shared query changed")
