@@ -4,7 +4,13 @@ from headwater.connect.cdc.mysql.catalog import read_tables
 from headwater.connect.cdc.mysql.connection import Database, StatementFailed
 from headwater.connect.cdc.mysql.gtid import MariaGtids, MySQLGtids
 from headwater.connect.cdc.mysql.schema import Filter, Table
-from headwater.connect.cdc.mysql.snapshot import log_end, log_status, quoted_name
+from headwater.connect.cdc.mysql.snapshot import (
+    executed_gtids,
+    log_end,
+    log_status,
+    quoted_name,
+    snapshot_place,
+)
 from headwater.connect.cdc.mysql.state import LogState, before
 from headwater.connect.cdc.options import CdcOptions
 from headwater.errors import CaptureImpossible, ChangesMissed
@@ -75,8 +81,7 @@ def _check_named(chosen: Filter, tables: dict[tuple[str, str], Table]) -> None:
 def _state(database: Database) -> LogState:
     server = server_identity(database)
     if database.is_mariadb:
-        status = dict(database.query("show status like 'binlog\\_snapshot\\_%'"))
-        file, place = str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+        file, place = snapshot_place(database)
         text = database.value("select binlog_gtid_pos(%s, %s)", file, place)
         return LogState(True, MariaGtids.parse(text or ""), True, file, place, server)
     end = log_end(database)
@@ -91,7 +96,7 @@ def check_position(database: Database, state: LogState, options: CdcOptions) -> 
     if database.is_mariadb:
         _check_maria(database, state, options)
     elif state.uses_gtids:
-        executed = MySQLGtids.parse(database.value("select @@global.gtid_executed") or "")
+        executed = executed_gtids(database)
         purged = MySQLGtids.parse(database.value("select @@global.gtid_purged") or "")
         if not state.gtids <= executed:  # type: ignore[operator]
             raise _missed(options, "the server lacks transactions that were read: it was replaced or reset")

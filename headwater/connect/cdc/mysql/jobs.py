@@ -15,6 +15,7 @@ from headwater.connect.cdc.mysql.schema import Table
 from headwater.connect.cdc.mysql.snapshot import CHANGED, NO_SUCH_TABLE, ChunkQuery, ChunkReader, Job
 from headwater.connect.cdc.mysql.state import Place
 from headwater.connect.cdc.mysql.stream import Stream
+from headwater.connect.cdc.mysql.unproven import Unproven
 from headwater.connect.cdc.mysql.values import quoted
 from headwater.connect.cdc.mysql.writing import moment
 from headwater.connect.cdc.options import CdcOptions
@@ -29,6 +30,12 @@ _CHUNK_BYTES = 32 << 20
 _FIRST_ROW_BYTES = 8192  # until rows of a table have been weighed
 _FAILURES = 5
 _DURABLE_SECONDS = 120.0
+# A snapshot that lacks what the stream has brought: how long the stream stands still for a better one at first, and at
+# most, and how long it goes on before the next try.
+_VISIBLE_SECONDS, _VISIBLE_LONGEST = 1.0, 16.0
+_VISIBLE_AGAIN = 0.02
+_BETWEEN_SECONDS = 1.0
+_UNPROVEN_AGAIN = 0.2
 
 
 class TableJobs:
@@ -44,6 +51,9 @@ class TableJobs:
         self._first_rows = True  # of the whole snapshot
         self._reader: ChunkReader | None = None
         self._chunk: tuple[Job, Place | MySQLGtids] | None = None
+        self._began = self._begin_after = 0.0
+        self._visible_seconds = _VISIBLE_SECONDS
+        self._unproven = Unproven()
         self._totals: dict[Name, int | None] = {}
         self._row_bytes: dict[Name, float] = {}
         # Reads of a table in a row that failed, with the definition that they went by.
@@ -141,7 +151,8 @@ class TableJobs:
 
     @property
     def may_begin(self) -> bool:
-        return bool(self.jobs) and not self.is_paused and self._chunk is None and not self.stream.in_group
+        waits = self.is_paused or time.monotonic() < self._begin_after
+        return bool(self.jobs) and not waits and self._chunk is None and not self.stream.in_group
 
     def begin(self) -> Iterator[Step]:
         """The next chunk of the first job; or its end, when only deletes are left."""
@@ -158,25 +169,54 @@ class TableJobs:
         if job.deleting:
             yield from self._finish(job)
         else:
-            self._begin_chunk(job, table)
+            yield from self._begin_chunk(job, table)
 
-    def _begin_chunk(self, job: Job, table: Table) -> None:
+    def _begin_chunk(self, job: Job, table: Table) -> Iterator[Step]:
         if self._reader is None:
             self._reader = ChunkReader(self.options.url)
         if job.name not in self._totals:
             self._totals[job.name] = self._reader.estimate(job.name)
-        try:
-            place = self._reader.begin(table)
-        except StatementFailed as failed:
-            if failed.code not in CHANGED:
-                raise self._unreadable(job, failed) from failed
-            self.jobs.remove(job)  # it is gone; the log will say how
+        place = yield from self._open_snapshot(job, table, self._reader)
+        if place is None:
             return
         self._chunk = (job, place)
         stream = self.stream
         stream.hold = place if isinstance(place, tuple) else lambda: _has(stream, place)
         if table.key and not self._reader.says_place:
             stream.writer.touched, stream.writer.touched_topic = set(), stream.naming.topic(table)
+
+    def _open_snapshot(
+        self, job: Job, table: Table, reader: ChunkReader
+    ) -> Generator[Step, None, Place | MySQLGtids | None]:
+        """The place of a snapshot that has all that the stream has brought; None when there is none yet.
+
+        The stream stands still for the while: where commits wait for a standby, one after the other, it would always
+        be ahead. It does so for longer from time to time: nobody knows how long they wait.
+        """
+        stream, end = self.stream, time.monotonic() + self._visible_seconds
+        while True:
+            self._began = time.monotonic()
+            try:
+                place = reader.begin(table)
+            except StatementFailed as failed:
+                if failed.code not in CHANGED:
+                    raise self._unreadable(job, failed) from failed
+                self.jobs.remove(job)  # it is gone; the log will say how
+                return None
+            if reader.shows(place, stream.state, stream.groups_end):
+                self._visible_seconds = _VISIBLE_SECONDS
+                if stream.groups_end is None and isinstance(place, tuple):
+                    stream.groups_end = place
+                return place
+            reader.end()
+            if time.monotonic() > end:
+                self._begin_after = time.monotonic() + _BETWEEN_SECONDS
+                self._visible_seconds = min(_VISIBLE_LONGEST, 2 * self._visible_seconds)
+                return None
+            yield self.step()
+            time.sleep(_VISIBLE_AGAIN)
+            if self.is_paused or not self.jobs or self.jobs[0] is not job:
+                return None
 
     @property
     def is_reached(self) -> bool:
@@ -189,11 +229,15 @@ class TableJobs:
     def read(self) -> Iterator[Step]:
         """The rows of the chunk, now that the stream is where it was begun."""
         assert self._chunk is not None
-        job, _ = self._chunk
-        stream, table = self.stream, self._table(self._chunk[0])
+        job, place = self._chunk
+        stream, table = self.stream, self._table(job)
         touched = stream.writer.touched or set()
         if table is None or self.jobs[:1] != [job]:
             self.drop_chunk()
+            return
+        if not self._is_proven(place):
+            self.drop_chunk()
+            self._begin_after = time.monotonic() + _UNPROVEN_AGAIN
             return
         if stream.writer.records:
             yield self.step()
@@ -221,6 +265,14 @@ class TableJobs:
         if finished:
             job.deleting = True
             yield from self._finish(job)
+
+    def _is_proven(self, place: Place | MySQLGtids) -> bool:
+        """Whether the snapshot has all groups before its place, also those at the end of a file of the log."""
+        assert self._reader is not None
+        if self._reader.is_proven(place, self.stream.groups_end):
+            self._unproven.forget()
+            return True
+        return self._unproven.is_over(self.stream.groups_end, self._began, time.monotonic())
 
     def drop_chunk(self, name: Name | None = None) -> None:
         """Ends the transaction of the chunk under way, if it is of this table."""

@@ -7,6 +7,12 @@ changes before, and before those after. So nothing has to be merged, and no row 
 MySQL does not say the place: it is asked for after the snapshot has begun, so it may be a little later. Rows whose keys
 the stream changed since the chunk began are left out there: what the stream had is as new or newer.
 
+A server writes a commit into its log, where the stream reads it, a moment before others see its rows; with
+semi-synchronous replication as long before as a standby takes. A snapshot of that moment is older than what the stream
+has brought already, and its rows would undo it. So it is told by its place, ended, and begun again. Where the log is
+rotated in that moment, MariaDB says the new file's beginning already. So only a place where a group ends proves that
+those before can be seen; else time does.
+
 A table that has no transactions (MyISAM, Aria) is locked against writers for the length of a chunk. A table without a
 key is read in one go; when that is interrupted, the next try begins with an event that empties the table.
 """
@@ -20,12 +26,13 @@ from headwater.connect.cdc.mysql.charsets import is_as_in_python
 from headwater.connect.cdc.mysql.connection import Database, StatementFailed
 from headwater.connect.cdc.mysql.gtid import MySQLGtids
 from headwater.connect.cdc.mysql.schema import CODECS, Column, Table, parse_type
-from headwater.connect.cdc.mysql.state import Place
+from headwater.connect.cdc.mysql.state import LogState, Place, before
 from headwater.connect.cdc.mysql.types import select_expression
 
 # The table changed since the snapshot began; it is read again from a new one. (1054, 1146: it changed after.)
 CHANGED = {1412, 1054, 1146}
 NO_SUCH_TABLE = 1146
+_FILE_START = 4  # offset of the first event
 
 _NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year"}
 _LABELLED = {"enum", "set"}
@@ -152,7 +159,8 @@ class ChunkReader:
         self._database = Database(url)
         self._database.query("set session transaction isolation level repeatable read")
         self._locker: Database | None = None
-        self._locks_while_reading = False
+        self._locks_while_reading = self._waited_for_writers = False
+        self._committed = MySQLGtids()  # what all could see before the snapshot began
 
     @property
     def says_place(self) -> bool:
@@ -163,13 +171,14 @@ class ChunkReader:
         """Begins a chunk: where the stream has to be when it is read."""
         database = self._database
         self._locks_while_reading = not table.is_transactional
+        self._waited_for_writers = self._locks_while_reading or not (table.key or self.says_place)
         if self._locks_while_reading:
             database.query(f"lock tables {_full_name(table)} read")
             return log_end(database)
         if self.says_place:
             database.query("start transaction with consistent snapshot, read only")
-            status = dict(database.query("show status like 'binlog\\_snapshot\\_%'"))
-            return str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+            return snapshot_place(database)
+        self._committed = executed_gtids(database)
         if not table.key:  # without keys nothing can be left out: nobody may write while the snapshot begins
             self._locker = self._locker or Database(self._url)
             self._locker.query(f"lock tables {_full_name(table)} read")
@@ -179,6 +188,39 @@ class ChunkReader:
         finally:
             if not table.key and self._locker is not None:
                 self._locker.query("unlock tables")
+
+    def shows(self, place: Place | MySQLGtids, state: LogState, groups_end: Place | None) -> bool:
+        """Whether the snapshot at a place has all that the stream has brought: up to a state.
+
+        No group that it brought ends behind `groups_end`, when that is known. The state itself is also moved by what
+        is no change: behind a snapshot that lacks nothing.
+        """
+        if self._waited_for_writers:
+            return True  # a lock is given when all changes of the table can be seen
+        if isinstance(place, MySQLGtids):
+            return isinstance(state.gtids, MySQLGtids) and state.gtids <= self._committed
+        if not self.says_place:
+            return True  # MySQL without GTIDs: nobody can say
+        if groups_end is not None:
+            return not before(place, groups_end)
+        here = state.file, state.place
+        return not before(place, here) or self._is_same(place, here)
+
+    def is_proven(self, place: Place | MySQLGtids, groups_end: Place | None) -> bool:
+        """Whether a snapshot at a place, where the stream is now, has all groups before.
+
+        A commit that can be seen moves the place to its end. A rotation and a checkpoint move it as well, and may pass
+        commits that cannot be seen yet.
+        """
+        if self._waited_for_writers or isinstance(place, MySQLGtids) or not self.says_place:
+            return True
+        return groups_end is None or groups_end == place
+
+    def _is_same(self, place: Place, other: Place) -> bool:
+        """Whether no transaction is between two places."""
+        ask = "select binlog_gtid_pos(%s, %s)"
+        there = self._database.value(ask, *place)
+        return there is not None and there == self._database.value(ask, *other)
 
     def rows(self, statement: str) -> Iterator[tuple[bytes, list[tuple[int, int]]]]:
         """The packets of the rows of a statement."""
@@ -209,9 +251,26 @@ def _full_name(table: Table) -> str:
 def log_end(database: Database) -> Place | MySQLGtids:
     """Where the server's log ends now."""
     if not database.is_mariadb and str(database.value("select @@global.gtid_mode")).startswith("ON"):
-        return MySQLGtids.parse(database.value("select @@global.gtid_executed") or "")
+        return executed_gtids(database)
     row = log_status(database)
     return str(row[0]), int(row[1])
+
+
+def snapshot_place(database: Database) -> Place:
+    """The place in a MariaDB's log of the consistent snapshot that is open.
+
+    When the log was rotated while a commit waited for a standby, the server may say the new file with the offset of
+    the old one, until somebody commits again. So far no transaction of the new file can be seen.
+    """
+    status = dict(database.query("show status like 'binlog\\_snapshot\\_%'"))
+    place = str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+    file, end = log_status(database)[:2]
+    return (place[0], _FILE_START) if before((str(file), int(end)), place) else place
+
+
+def executed_gtids(database: Database) -> MySQLGtids:
+    """The transactions of a MySQL whose changes all can see."""
+    return MySQLGtids.parse(database.value("select @@global.gtid_executed") or "")
 
 
 def log_status(database: Database) -> tuple[Any, ...]:

@@ -70,6 +70,7 @@ class Stream:
         self.left_out: set[tuple[str, str]] = set()
         self.yet_to_read: set[tuple[str, str]] = set()  # all tables that are
         self.when = 0  # seconds of the newest event
+        self.groups_end: Place | None = None  # no group that was read ends behind it; None: not known
         self._resume, self._defaults, self._checksummed = resume, defaults, checksummed
         self._outbox = _outbox_name(naming)
         self._maps: dict[bytes, tuple[bytes, Captured | None]] = {}
@@ -265,6 +266,7 @@ class Stream:
             self.state.gtids.add(*self._add)
         if place > self.state.place:
             self.state.place = place
+        self.groups_end = (self.state.file, self.state.place)
 
     # -- statements
 
