@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -57,6 +58,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
     os.environ |= java.QUICK
     settings = load_stream_settings(data=tmp_path_factory.mktemp("spark"), master="local[2]")
+    # Else no test would last until Spark looks after its state.
+    settings = replace(settings, spark={"spark.sql.streaming.stateStore.maintenanceInterval": "2s"})
     session = start_session(settings, "tests", jars=jars.spark_connector())
     yield session
     session.stop()

@@ -16,21 +16,31 @@ CHECKPOINT_MANAGER = (
 )
 CLASS = "headwater.PlainFileSystem"
 
+# What RocksDB uploads and fetches for a snapshot of state goes through `FileSystem.getLocal`, which takes only a
+# `LocalFileSystem`. The checksum files of that class are left out: Spark's own files have checksums, or are small.
 _SOURCE = """
 package headwater;
 
-public class PlainFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
-    public void setPermission(org.apache.hadoop.fs.Path path,
-                              org.apache.hadoop.fs.permission.FsPermission permission)
-            throws java.io.IOException {
-        int mode = permission.toShort();
-        StringBuilder text = new StringBuilder();
-        for (int bit = 8; bit >= 0; bit--) {
-            text.append((mode & (1 << bit)) != 0 ? "xwr".charAt(bit % 3) : '-');
+public class PlainFileSystem extends org.apache.hadoop.fs.LocalFileSystem {
+    public PlainFileSystem() {
+        super(new Files());
+        setWriteChecksum(false);
+        setVerifyChecksum(false);
+    }
+
+    public static class Files extends org.apache.hadoop.fs.RawLocalFileSystem {
+        public void setPermission(org.apache.hadoop.fs.Path path,
+                                  org.apache.hadoop.fs.permission.FsPermission permission)
+                throws java.io.IOException {
+            int mode = permission.toShort();
+            StringBuilder text = new StringBuilder();
+            for (int bit = 8; bit >= 0; bit--) {
+                text.append((mode & (1 << bit)) != 0 ? "xwr".charAt(bit % 3) : '-');
+            }
+            java.nio.file.Files.setPosixFilePermissions(
+                pathToFile(path).toPath(),
+                java.nio.file.attribute.PosixFilePermissions.fromString(text.toString()));
         }
-        java.nio.file.Files.setPosixFilePermissions(
-            pathToFile(path).toPath(),
-            java.nio.file.attribute.PosixFilePermissions.fromString(text.toString()));
     }
 }
 """
