@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -159,13 +160,17 @@ class Driver:
         return found
 
     def _descendants(self) -> list[psutil.Process]:
-        """What the driver has started: all of its session. Workers outlive their daemon, as orphans."""
+        """What the driver has started: all of its session, and of Java's. Workers outlive their daemon, as orphans."""
         if self._process is None or not self.running:
             return []
+        driver = self._process.pid
+        sessions = {driver}
+        with suppress(psutil.NoSuchProcess):
+            sessions |= {child.pid for child in psutil.Process(driver).children()}  # those that lead one
         found = []
         for process in psutil.process_iter():
             try:
-                if process.pid != self._process.pid and os.getsid(process.pid) == self._process.pid:
+                if process.pid != driver and os.getsid(process.pid) in sessions:
                     found.append(process)
             except ProcessLookupError:
                 continue
