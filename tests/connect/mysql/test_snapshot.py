@@ -141,6 +141,29 @@ def test_signals(mariadb: MariaDB) -> None:
     capture.close()
 
 
+def test_a_signal_that_comes_while_a_topic_is_emptied_survives_a_kill(mariadb: MariaDB) -> None:
+    database = fresh_database(
+        mariadb,
+        "create table t (id int primary key)",
+        "create table u (id int primary key)",
+        "insert into t select seq from seq_1_to_5000",
+        "insert into u values (1)",
+    )
+    capture = Capture(mariadb, database)
+    capture.until_caught_up(mariadb)
+    mariadb.run("truncate table t", database=database)
+    capture.until(lambda: None in capture.events("t"))
+    assert capture.rows("t")
+    capture.source.signal(Signal("snapshot", ("u",)))
+    capture.take()  # the worker notes with this step that the signal was taken
+    assert capture.rows("t")
+    capture.kill()
+    capture.until_caught_up(mariadb)
+    capture.close()
+    assert [event["op"] for event in capture.events("u")] == ["r", "r"]
+    assert capture.rows("t") == {}
+
+
 def test_signals_that_cannot_be_followed_stop_nothing(mariadb: MariaDB) -> None:
     database = fresh_database(
         mariadb,

@@ -1,7 +1,7 @@
 """The tables that are read beside the stream, one after the other, and what a topic has to forget."""
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.connect.cdc.envelope import NULL
@@ -85,7 +85,10 @@ class TableJobs:
 
     def step(self) -> Step:
         """What the stream has given since the last one."""
-        return Step(self.stream.take(), self.complete(self.stream.position()))
+        return Step(self.stream.take(), self._position())
+
+    def _position(self) -> dict[str, Any]:
+        return self.complete(self.stream.position())
 
     # -- what is to be read
 
@@ -162,9 +165,8 @@ class TableJobs:
             self.jobs.remove(job)
             return
         if job.replaces and job.ends is None and self._keys is not None and table.key and job.where is None:
-            step = self.step()
-            yield step
-            yield from self._until_durable(step.position)
+            yield self.step()
+            yield from self._until_durable(self._position)
             job.ends = self._keys.ends(self.stream.naming.topic(table))
         if job.deleting:
             yield from self._finish(job)
@@ -363,11 +365,10 @@ class TableJobs:
         table = self._table(job)
         if job.replaces and table is not None and job.where is None:
             if table.key and self._keys is not None:
-                step = self.step()
-                yield step
-                yield from self._until_durable(step.position)
+                yield self.step()
+                yield from self._until_durable(self._position)
                 gone = self._keys.live(self.stream.naming.topic(table), job.ends or {})
-                yield from self._delete(table, gone, step.position)
+                yield from self._delete(table, gone, self._position)
             elif job.gone is not None:
                 self.stream.writer.records.append(self.truncated(table))
         if job in self.jobs:
@@ -403,8 +404,11 @@ class TableJobs:
 
     # -- what is gone
 
-    def delete_all(self, table: Table, position: dict[str, Any]) -> Iterator[Step]:
-        """Deletes for all that the topic of a table with a key holds: it is empty now."""
+    def delete_all(self, table: Table, position: Callable[[], Position]) -> Iterator[Step]:
+        """Deletes for all that the topic of a table with a key holds: it is empty now.
+
+        The position of each step is made for it, since signals that came before are in it.
+        """
         if self._keys is not None and table.key and not self.is_outbox((table.database, table.name)):
             yield from self._until_durable(position)
             yield from self._delete(table, self._keys.live(self.stream.naming.topic(table)), position)
@@ -419,7 +423,9 @@ class TableJobs:
         """Whether the log can be asked which keys a topic holds."""
         return self._keys is not None
 
-    def _delete(self, table: Table, keys: Iterator[bytes], position: Position) -> Iterator[Step]:
+    def _delete(
+        self, table: Table, keys: Iterator[bytes], position: Callable[[], Position]
+    ) -> Iterator[Step]:
         records: list[Record] = []
         topic, head = self.stream.naming.topic(table), self._head(table)
         for key in keys:
@@ -428,10 +434,10 @@ class TableJobs:
             value = changes.DELETED % (row, *head, 0, NULL, NULL, now)
             records += [Record(topic, key, value), changes.tombstone(topic, key)]
             if len(records) >= _DELETES_A_STEP:
-                yield Step(records, position)
+                yield Step(records, position())
                 records = []
         if records:
-            yield Step(records, position)
+            yield Step(records, position())
 
     def _head(self, table: Table, snapshot: str = "false") -> tuple[bytes, bytes, bytes, int]:
         """The source of an event that has no rows event of its own, in parts, up to the row's number."""
@@ -441,14 +447,14 @@ class TableJobs:
         prefix = stream.naming.source(table, quoted(snapshot)) % moment(int(time.time()), server)
         return prefix, gtid, stream.writer.file, stream.state.place
 
-    def _until_durable(self, position: Position) -> Iterator[Step]:
+    def _until_durable(self, position: Callable[[], Position]) -> Iterator[Step]:
         """Waits until all that is out is in the log, so that the log can be asked what it holds."""
         end = time.monotonic() + _DURABLE_SECONDS
-        while self.acknowledged != position:
+        while self.acknowledged != (now := position()):
             if time.monotonic() > end:
                 raise ConnectionLost("wait for", self.options.logical_name, "the log commits nothing")
-            yield Step([], position)
-            if self.acknowledged != position:
+            yield Step([], now)
+            if self.acknowledged != now:
                 time.sleep(0.01)
 
 

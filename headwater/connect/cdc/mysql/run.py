@@ -272,8 +272,11 @@ class Run:
         stream, jobs = self.stream, self.jobs
         emptied = [each.emptied for each in pause.consequences if each.emptied is not None]
         if emptied and pause.first_time:
-            position = jobs.complete(dict(pause.position))
-            yield Step(stream.take(), position)
+
+            def position() -> Position:
+                return jobs.complete(dict(pause.position))
+
+            yield Step(stream.take(), position())
             for table in emptied:
                 if table.key and jobs.knows_keys:
                     yield from jobs.delete_all(table, position)
