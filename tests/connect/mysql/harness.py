@@ -113,7 +113,7 @@ class Capture:
         self.until(lambda: self.is_past(gtid), seconds)
 
     def is_past(self, gtid: str) -> bool:
-        if self.position is None or self.position.get("snapshot"):
+        if self.position is None or "jobs" in self.position.get("snapshot", {}):
             return False
         last = {
             part.split("-")[0]: int(part.split("-")[2]) for part in self.position["gtid"].split(",") if part

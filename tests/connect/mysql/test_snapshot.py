@@ -164,6 +164,34 @@ def test_a_signal_that_comes_while_a_topic_is_emptied_survives_a_kill(mariadb: M
     assert capture.rows("t") == {}
 
 
+def test_a_pause_lasts_over_kills_and_gaps() -> None:
+    """Also one that comes while nothing is read."""
+    with MariaDB() as server:
+        database = fresh_database(server, "create table t (id int primary key)", "insert into t values (1)")
+        capture = Capture(server, database, on_gap="snapshot")
+        capture.until_caught_up(server)
+        capture.source.signal(Signal("pause"))
+        for signals in ((), (Signal("snapshot"),)):
+            capture.take()
+            capture.kill()
+            capture.take()
+            for signal in signals:
+                capture.source.signal(signal)
+            for _ in range(5):
+                capture.take()
+            assert len(capture.events("t")) == 1
+        capture.kill()
+        server.run("reset master")
+        for _ in range(5):
+            capture.take()
+        assert any("all tables are read again" in note for note in capture.source.status().notes)
+        assert len(capture.events("t")) == 1
+        capture.source.signal(Signal("resume"))
+        capture.until_caught_up(server)
+        capture.close()
+        assert len(capture.events("t")) == 2
+
+
 def test_signals_that_cannot_be_followed_stop_nothing(mariadb: MariaDB) -> None:
     database = fresh_database(
         mariadb,

@@ -69,17 +69,19 @@ class TableJobs:
         """The jobs of a position."""
         snapshot = position.get("snapshot") or {}
         self.jobs = [Job.from_json(job) for job in snapshot.get("jobs", ())]
-        self.is_paused = bool(snapshot.get("paused"))
+        self.is_paused = is_paused(position)
         self._first_rows = not snapshot.get("begun", True)
 
     def complete(self, position: dict[str, Any]) -> dict[str, Any]:
         """A position of the stream with the jobs."""
+        snapshot: dict[str, Any] = {}
         if self.jobs:
-            snapshot: dict[str, Any] = {"jobs": [job.to_json() for job in self.jobs]}
-            if self.is_paused:
-                snapshot["paused"] = True
+            snapshot["jobs"] = [job.to_json() for job in self.jobs]
             if self._first_rows:
                 snapshot["begun"] = False
+        if self.is_paused:
+            snapshot["paused"] = True
+        if snapshot:
             position["snapshot"] = snapshot
         return position
 
@@ -456,6 +458,11 @@ class TableJobs:
             yield Step([], now)
             if self.acknowledged != now:
                 time.sleep(0.01)
+
+
+def is_paused(position: Mapping[str, Any]) -> bool:
+    """Whether the reading of tables is paused, by a position."""
+    return bool((position.get("snapshot") or {}).get("paused"))
 
 
 def _has(stream: Stream, gtids: MySQLGtids) -> bool:

@@ -11,7 +11,7 @@ from headwater.connect.cdc.mysql.changes import Naming, topic_of
 from headwater.connect.cdc.mysql.connection import SILENT_SECONDS, Database, dump_failed
 from headwater.connect.cdc.mysql.definitions import Defaults
 from headwater.connect.cdc.mysql.history import History
-from headwater.connect.cdc.mysql.jobs import TableJobs
+from headwater.connect.cdc.mysql.jobs import TableJobs, is_paused
 from headwater.connect.cdc.mysql.packets import Packets
 from headwater.connect.cdc.mysql.pauses import DdlPause, EndOfStream, ReplayPause
 from headwater.connect.cdc.mysql.schema import Filter, Table
@@ -123,11 +123,12 @@ class Run:
         else:
             known = History.decoded(self._position["tables"]) if self._position else {}
         acknowledged = self._jobs.acknowledged if self._jobs is not None else self._position
+        paused = self._jobs.is_paused if self._jobs is not None else is_paused(self._position or {})
         self._close_streams()
         state, tables = place_to_begin(asking, self._chosen)
         self._make(asking, state, tables, None)
         self._tell_tables(asking, tables)
-        self.jobs.acknowledged = acknowledged
+        self.jobs.acknowledged, self.jobs.is_paused = acknowledged, paused
         for name in sorted(set(known) - set(tables)):  # dropped meanwhile: their rows are to be deleted too
             self.jobs.add_gone(known[name])
         for name in sorted(tables):
