@@ -289,6 +289,45 @@ def test_rows_that_vanished_unseen_are_swept_from_the_topic(path: Path, writer: 
     check(path, taking.log, "users")
 
 
+def test_a_part_that_is_asked_for_does_not_take_the_place_of_all(
+    path: Path, writer: sqlite3.Connection
+) -> None:
+    writer.execute(USERS)
+    fill(writer, "users", 300)
+    taking = capture(path, chunk_rows=100)
+    while "shop.users" not in taking.log.records:
+        taking.step()
+    assert taking.source is not None
+    taking.source.signal(Signal("snapshot", ("users",), "id < 5"))
+    assert "all of it is read again" in str(taking.source.status().notes)
+    taking.catch_up()
+    check(path, taking.log, "users")
+
+
+def test_a_signal_that_comes_while_a_topic_is_swept(
+    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SWEPT_AT_ONCE", 5)
+    writer.execute(USERS)
+    fill(writer, "users", 40)
+    taking = capture(path)
+    taking.catch_up()
+    for (name,) in writer.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        writer.execute(f"DROP TRIGGER {name}")
+    writer.execute("DELETE FROM users WHERE id < 30")
+
+    def count(op: str) -> int:
+        return [event[0] for event in taking.log.events("shop.users")].count(op)
+
+    while not count("d"):
+        taking.step()
+    assert (count("r"), count("d")) == (50, 5)
+    assert taking.source is not None
+    taking.source.signal(Signal("snapshot", ("users",)))
+    taking.catch_up()
+    assert (count("r"), count("d")) == (60, 30)
+
+
 def test_without_a_first_snapshot(path: Path, writer: sqlite3.Connection) -> None:
     writer.execute(USERS)
     fill(writer, "users", 20)

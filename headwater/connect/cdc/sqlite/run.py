@@ -64,7 +64,11 @@ class Run:
                 if name == self.options.outbox or (signal.where and not turns.table(name).key):
                     self._note(f"{name} cannot be read again, or not in part: its rows have no key")
                     continue
-                new = Job(name, False, signal.where, version=turns.version)
+                where = signal.where
+                if where and state.job(name) is not None:
+                    where = None  # what is left of the read that is under way must not be forgotten
+                    self._note(f"{name} was being read: all of it is read again, not a part")
+                new = Job(name, False, where, version=turns.version)
                 state.jobs = (*state.without(name), new)
             else:
                 state.jobs = state.without(name)
@@ -198,7 +202,8 @@ class Run:
             if len(records) >= 2 * SWEPT_AT_ONCE:
                 yield self._step(records)
                 records = []
-        self._turns.finish(job)
+        if self._state.job(job.table) == job:  # a signal that came meanwhile asks for another read
+            self._turns.finish(job)
         yield self._step(records)
 
     def _prune(self) -> None:
