@@ -160,6 +160,25 @@ def test_a_log_that_is_rotated_meanwhile(waiting: MariaDB, is_brought: bool) -> 
     assert [event["after"] for event in capture.events("t") if event["op"] == "r"][1:]
 
 
+def test_a_log_that_is_rotated_in_a_life_that_has_read_nothing_yet(
+    waiting: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unproven, "SECONDS", 0.5)
+    database, capture = caught_up(waiting, "insert into t values (1, 0)")
+    with committing(waiting, database, "update t set v = 1", seconds=3):
+        capture.until_caught_up(waiting)
+        capture.kill()
+        capture.take()
+        with rotating(waiting):
+            capture.source.signal(Signal("snapshot", ("t",)))
+            for _ in range(5):
+                capture.take()
+    capture.until_caught_up(waiting)
+    capture.close()
+    assert [event["op"] for event in capture.events("t")] == ["r", "u", "r"]
+    assert values(capture) == {1: 1}
+
+
 def test_a_log_that_was_rotated_meanwhile_and_is_still(
     waiting: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:

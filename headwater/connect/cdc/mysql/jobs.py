@@ -13,7 +13,7 @@ from headwater.connect.cdc.mysql.connection import Database, StatementFailed
 from headwater.connect.cdc.mysql.gtid import MySQLGtids
 from headwater.connect.cdc.mysql.schema import Table
 from headwater.connect.cdc.mysql.snapshot import CHANGED, NO_SUCH_TABLE, ChunkQuery, ChunkReader, Job
-from headwater.connect.cdc.mysql.state import Place
+from headwater.connect.cdc.mysql.state import Place, before
 from headwater.connect.cdc.mysql.stream import Stream
 from headwater.connect.cdc.mysql.unproven import Unproven
 from headwater.connect.cdc.mysql.values import quoted
@@ -210,7 +210,9 @@ class TableJobs:
             if reader.shows(place, stream.state, stream.groups_end):
                 self._visible_seconds = _VISIBLE_SECONDS
                 if stream.groups_end is None and isinstance(place, tuple):
-                    stream.groups_end = place
+                    # What earlier lives have brought is not proven by a place to which a rotation has moved since.
+                    is_rotated = stream.began[0] not in ("", place[0]) and before(stream.began, place)
+                    stream.groups_end = stream.began if is_rotated else place
                 return place
             reader.end()
             if time.monotonic() > end:

@@ -71,6 +71,7 @@ class Stream:
         self.yet_to_read: set[tuple[str, str]] = set()  # all tables that are
         self.when = 0  # seconds of the newest event
         self.groups_end: Place | None = None  # no group that was read ends behind it; None: not known
+        self.began: Place = state.file, state.place  # groups of earlier lives end here, or before
         self._resume, self._defaults, self._checksummed = resume, defaults, checksummed
         self._outbox = _outbox_name(naming)
         self._maps: dict[bytes, tuple[bytes, Captured | None]] = {}
