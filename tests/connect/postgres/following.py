@@ -174,9 +174,16 @@ class Following:
         self.crash()
 
     def remove(self) -> None:
+        self._run(removal(self.source.name))
+
+    def drop_slot(self) -> None:
+        self._run(removal(self.source.name)[:1])
+
+    def _run(self, statements: list[str]) -> None:
+        """Runs statements about what the server may hold to be in use for a moment after the end of a life."""
         self.close()
         with psycopg.connect(self.url, autocommit=True) as connection:
-            for statement in removal(self.source.name):
+            for statement in statements:
                 for _ in range(100):
                     try:
                         connection.execute(statement)

@@ -297,8 +297,7 @@ def test_the_outbox_is_not_read_again(db: Db, follow: Follow, monkeypatch: pytes
     following = follow(outbox="outbox", tables=("t",))
 
     def begin_anew() -> None:
-        following.close()
-        db.execute("SELECT pg_drop_replication_slot('headwater_shop')")
+        following.drop_slot()
         following.source.signal(Signal("snapshot"))
         following.catch_up()
 
