@@ -1,6 +1,7 @@
 """Changes: keys, replica identities, values stored apart, truncated tables, messages, transactions, the outbox."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,31 @@ def test_the_outbox_is_not_read_again(db: Db, follow: Follow, monkeypatch: pytes
     following.until(lambda: events() == [b"1", b"2"])
     following.until(lambda: "snapshot" not in (following.log.position or {}))
     assert not says_why()
+
+
+def test_an_outbox_that_was_made_anew_is_read_after_a_kill(
+    db: Db, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.connect.cdc.postgres.run.LOOK_SECONDS", 0.1)
+    make = (
+        "CREATE TABLE outbox (id int PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb);"
+        "INSERT INTO outbox VALUES ({}, 'order', '1', 'Made', '{{}}')"
+    )
+    db.execute(make.format(1))
+    following = follow(outbox="outbox")
+    following.catch_up()
+    following.until(lambda: "." in (following.log.position or {})["tables"]["public.outbox"])
+    db.execute("DROP TABLE outbox;" + make.format(2))
+    for _ in range(2):
+        end = time.monotonic() + 10
+        while "snapshot" not in following.step().position:
+            assert time.monotonic() < end
+            following.commit()
+        following.crash()  # its publication and the file of what it was made of know the new one already
+    following.until(lambda: len(following.log.events("outbox.event.order")) > 1)
+    following.catch_up()
+    ids = [event.headers["id"] for event in following.log.events("outbox.event.order")]
+    assert ids == [b"1", b"2"]
 
 
 def test_generated_columns_are_in_snapshot_and_stream(db: Db, follow: Follow) -> None:

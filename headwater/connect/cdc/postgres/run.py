@@ -289,6 +289,7 @@ class Run(Filler):
                 info.schema, info.name, fields_of(info), key_of(info), info, self._session.changes.lsn, out
             )
             self._note_topic(info)
+            kind = "initial" if self._is_unread(info) else "again"
             difference = tables.remade(info, types)
             if difference == "read":
                 tables.types.forget()
@@ -297,7 +298,7 @@ class Run(Filler):
             if self._session.options.snapshot != "initial":
                 continue
             if change == "read" or difference == "read":
-                self._reads.add(info, "again")
+                self._reads.add(info, kind)
             elif isinstance(difference, tuple):
                 self._reads.add_parts(info, difference)
         tables.save()

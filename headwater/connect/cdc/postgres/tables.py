@@ -228,14 +228,20 @@ class Tables:
         # Positions of earlier versions have no mark.
         found = difference(was.get("make") if was.get("made") == before else None, now) if before else "none"
         self.known = {**self.known, name: joined(form or "", mark)}
+        if was.get("made") == before and "make" in was:
+            was = {**was, "older": {"made": before, "table": was["make"]["table"]}}
         self._forms[name] = {**was, "make": now, "made": mark}
         self._unsaved = True
         return found
 
     def is_another(self, info: TableInfo) -> bool:
-        """Whether a table is known not to be the one that had its name before."""
-        make = self._forms.get(info.full_name, {}).get("make")
-        return make is not None and make["table"] != info.oid
+        """Whether a table is known not to be the one that had its name before, by the position."""
+        was = self._forms.get(info.full_name, {})
+        _, made = split(self.known.get(info.full_name))
+        if was.get("made") == made:
+            return bool(was["make"]["table"] != info.oid) if "make" in was else False
+        older = was.get("older", {})  # a kill came between the file and the position
+        return bool(older.get("made") == made and older["table"] != info.oid)
 
     def save(self) -> None:
         """Keeps what `remade` has noted."""
