@@ -328,6 +328,26 @@ def test_a_signal_that_comes_while_a_topic_is_swept(
     assert (count("r"), count("d")) == (60, 30)
 
 
+def test_the_outbox_is_not_read_again_after_a_gap(path: Path, writer: sqlite3.Connection) -> None:
+    columns = "id INTEGER PRIMARY KEY, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload"
+    writer.execute(f"CREATE TABLE outbox ({columns})")
+    writer.execute("INSERT INTO outbox VALUES (1, 'order', '42', 'Made', '{}')")
+    taking = capture(path, outbox="outbox", on_gap="snapshot")
+
+    def begin_anew() -> list[bytes | None]:
+        taking.stop()
+        remove(taking.options)
+        taking.catch_up()
+        writer.execute("INSERT INTO outbox SELECT max(id) + 1, 'order', '42', 'Made', '{}' FROM outbox")
+        taking.catch_up()
+        return [dict(record.headers or ())["id"] for record in taking.log.records["outbox.event.order"]]
+
+    taking.step()
+    assert begin_anew() == [b"1", b"2"]  # it was not read before
+    assert begin_anew() == [b"1", b"2", b"3"]
+    assert taking.source is not None and "outbox is not read again" in str(taking.source.status().notes)
+
+
 def test_without_a_first_snapshot(path: Path, writer: sqlite3.Connection) -> None:
     writer.execute(USERS)
     fill(writer, "users", 20)

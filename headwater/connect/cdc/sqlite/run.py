@@ -159,6 +159,8 @@ class Run:
             if gap and self.options.on_gap == "fail" and not is_asked_for_all:
                 raise ChangesMissed("go on with", str(database.path), gap)
             if token is None or position is None or gap:
+                outbox = self.options.outbox or ""
+                turns.has_outbox_read = outbox in state.known and state.job(outbox) is None
                 state.sequence, state.known, state.jobs = database.last_sequence(), {}, ()
                 token = database.enrol(name, turns.captured(), state.sequence)
                 turns.is_beginning = not gap

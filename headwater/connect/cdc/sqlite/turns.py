@@ -43,6 +43,7 @@ class Turns:
         self.done: dict[str, TableProgress] = {}
         self.is_beginning = False  # until the tables that were there at first are known
         self.reads_first_tables = True
+        self.has_outbox_read = False  # before a gap: its rows are events, which would come twice
         self._events: dict[int, TableEvents | None] = {}  # by shape; None for a table that is not ours
         self._left_out: set[str] = set()  # tables that have no topic of their own
         self._has_first = False  # whether a first row of a first snapshot was written
@@ -114,7 +115,10 @@ class Turns:
         if before is None or (before.columns, before.key) != (shape.table.columns, shape.table.key):
             text = self._definition(name)
             records.append(schema_event(self.options, name, shape.table, text, state.sequence))
-        if known is None:
+        if known is None and name == self.options.outbox and self.has_outbox_read:
+            self._note(f"{name} is not read again: its rows are events, which would come twice")
+            reads = self.has_outbox_read = False
+        elif known is None:
             reads = not self.is_beginning or self.reads_first_tables
         else:
             reads = self.database.reads_again_after(name, known) and name != self.options.outbox
