@@ -117,11 +117,11 @@ def events(
         return tables.changes(spark, stream, settings, metric=metric, connector=connector)
     schema = schema_of(stream)
     read = read_of(stream, settings, connector=connector, ticks=ticks)
+    is_tick = F.lit(False) if ticks is None else F.col("topic") == F.lit(ticks)
     decoded = _checked(
-        decode(stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream
+        decode(stream, schema, lambda inner: open_stream(spark, read, inner, check=False)), stream, is_tick
     )
     problem, value = F.col(PROBLEM), F.col("value")
-    is_tick = F.lit(False) if ticks is None else F.col("topic") == F.lit(ticks)
     counted = decoded
     if not realtime:  # which has no metrics of one's own; the engine looks for what is dead by itself
         newest = F.lit(None) if stream.time is None else F.unix_micros(_time_column(stream))
@@ -161,7 +161,7 @@ def problems(
             return open_range(spark, read, start, end, inner)
         return decode_with_reasons(open_range(spark, read, start, end), inner)
 
-    decoded = _checked(decode(stream, schema, open), stream)
+    decoded = _checked(decode(stream, schema, open), stream, F.lit(False))
     return decoded.where(F.col(PROBLEM).isNotNull()).select("partition", "offset", PROBLEM)
 
 
@@ -191,12 +191,12 @@ def _time_column(stream: Stream) -> Column:
     return F.col("value").getField(str(stream.time))
 
 
-def _checked(decoded: DataFrame, stream: Stream) -> DataFrame:
+def _checked(decoded: DataFrame, stream: Stream, is_tick: Column) -> DataFrame:
     """With a problem for each value that lacks what it must have, or whose event time is none."""
     if stream.format.name == "json":
         missing = lacking(F.col("value"), declared(stream.schema))
-        if missing is not None:
-            decoded = decoded.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), missing))
+        if missing is not None:  # a tick has an event time and nothing else
+            decoded = decoded.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), F.when(~is_tick, missing)))
     return _with_time_checked(decoded, stream)
 
 
