@@ -168,7 +168,7 @@ def problems(
 def times(
     spark: SparkSession, stream: Stream, settings: StreamSettings, start: Offsets, end: Offsets
 ) -> DataFrame:
-    """The event times between two positions: partition, offset, and the time's own column."""
+    """The event times of the events between two positions: partition, offset, and the time's own column."""
     schema = schema_of(stream)
     read = TopicRead(
         settings.bootstrap,
@@ -177,7 +177,9 @@ def times(
         on_gap="continue",
         columns=("value", "partition", "offset", "timestamp"),
     )
-    decoded = decode(stream, schema, lambda inner: open_range(spark, read, start, end, inner))
+    decoded = _checked(
+        decode(stream, schema, lambda inner: open_range(spark, read, start, end, inner)), stream, F.lit(False)
+    )
     assert stream.time is not None
     good = decoded.where(F.col(PROBLEM).isNull() & F.col("value").isNotNull())
     return good.select("partition", "offset", _time_column(stream).alias(stream.time))

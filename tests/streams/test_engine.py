@@ -21,6 +21,7 @@ from tests.streams.conftest import Bench, settle, wait_for
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id long, k string, v double, at timestamp"
+REQUIRING = SCHEMA.replace("k string", "k string NOT NULL")
 
 
 def events(count: int, seed: int = 1, first: int = 0) -> list[dict[str, Any]]:
@@ -56,7 +57,7 @@ def statistics(rows: list[dict[str, Any]], seconds: int = 10) -> set[tuple[Any, 
 
 def app_with_views(name: str = "bench") -> hw.App:
     app = hw.App(name)
-    app.stream("events", SCHEMA, time="at", lateness="10 seconds")
+    app.stream("events", REQUIRING, time="at", lateness="10 seconds")
 
     @app.view(key=["window", "k"])
     def stats(events: DataFrame) -> DataFrame:
@@ -130,7 +131,7 @@ def test_views_of_one_stream_share_a_query(bench: Bench) -> None:
 
 def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> None:
     app = hw.App("bench")
-    app.stream("events", SCHEMA.replace("k string", "k string NOT NULL"), time="at")
+    app.stream("events", REQUIRING, time="at")
 
     @app.view(key="k")
     def totals(events: DataFrame) -> DataFrame:
@@ -192,7 +193,8 @@ def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> 
         # The watermark of a batch counts for the ones after it.
         bench.send("events", events(1, first=101))
         settle(engine)
-        bench.send("events", [open_window, too_late])
+        dead_as_well = {"id": 1002, "v": 1.0, "at": START.isoformat()}
+        bench.send("events", [open_window, too_late, dead_as_well])
         settle(engine)
         # Both windows of the open event are open, though its own time is behind the watermark.
         wait_for(lambda: engine.status["stats"].late == 1 and engine.status["minutes"].late == 1)
@@ -203,6 +205,7 @@ def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> 
     assert [event["id"] for event in bench.values("minutes.late")] == [1001]
     late = bench.messages("stats.late")
     assert [json.loads(message.value())["id"] for message in late] == [1001]
+    assert [event["id"] for event in bench.values("events.dead")] == [1002]
     assert b"behind the watermark" in dict(late[0].headers() or [])["headwater.reason"]
 
 
