@@ -299,6 +299,33 @@ def test_a_replay_builds_the_view_again(bench: Bench) -> None:
         assert sum(row["total"] for row in engine.store.rows("scaled")) > sum(row["total"] for row in before)
 
 
+def test_a_replay_that_was_killed_before_its_first_batch_begins_where_it_was_to(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.streams.engine.engine import Engine
+    from headwater.streams.engine.replays import Replays
+
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    later = events(50, first=50)
+    with bench.running(versioned(1, 1)) as engine:
+        bench.send("events", events(50))
+        time.sleep(0.1)
+        asked = datetime.now(UTC).isoformat()
+        bench.send("events", later)
+        settle(engine)
+    Replays(bench.data).ask("scaled", asked)
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "_begin", killed)
+        with pytest.raises(RuntimeError, match="killed"), bench.running(versioned(1, 1)):
+            pass
+    with bench.running(versioned(1, 1)) as engine:
+        wait_for(lambda: engine.store.views()[0].serving == 2)
+        settle(engine)
+        assert sum(row["total"] for row in engine.store.rows("scaled")) == sum(each["v"] for each in later)
+
+
 @pytest.mark.wide
 def test_a_lost_checkpoint_builds_the_view_again(bench: Bench) -> None:
     import shutil

@@ -19,7 +19,7 @@ from headwater.streams.declarations import Stream, TableView, View
 from headwater.streams.engine import sharing, tombstones
 from headwater.streams.engine.builds import Build, choose_build, needs_rebuild
 from headwater.streams.engine.checkpoint import Checkpoint
-from headwater.streams.engine.fingerprint import same_definition, with_application
+from headwater.streams.engine.fingerprint import same_definition, start_of, with_application, with_start
 from headwater.streams.engine.replays import Replays
 from headwater.streams.engine.ticking import can_tick, ticks_topic
 from headwater.streams.graph import Graph
@@ -149,7 +149,11 @@ class Catalogue:
         start = self.replays.waiting().get(view.name)
         if start is not None:
             self._restart_from(pipeline, start)
-            return Build(build.number + 1, pipeline.fingerprint, "replay")
+            return Build(build.number + 1, with_start(pipeline.fingerprint, start), "replay")
+        _, planned = last
+        start = start_of(build.fingerprint)
+        if planned is None and start is not None:  # a replay that a kill has kept from its first batch
+            self._restart_from(pipeline, start)
         return build
 
     def _deletes_gone(self, pipeline: Pipeline, info: ViewInfo) -> bool:
@@ -164,7 +168,7 @@ class Catalogue:
             if view is not None:  # it has no place to begin at: it is of all that its inputs hold
                 fingerprint = view.fingerprint
             elif pipeline is not None and isinstance(pipeline.output, View):
-                fingerprint = pipeline.fingerprint
+                fingerprint = with_start(pipeline.fingerprint, start)
                 self._restart_from(pipeline, start)
             else:  # of another application that has this data directory
                 continue
@@ -212,7 +216,7 @@ class Catalogue:
                 continue
             build = self.builds[name]
             shares = self.app.share and len(pipeline.streams) == 1 and pipeline.mode != "complete"
-            share = (pipeline.streams[0].name, pipeline.mode) if shares and build.reason != "replay" else None
+            share = (pipeline.streams[0].name, pipeline.mode) if shares and name not in self._starts else None
             wanted.append(sharing.Wanted(sharing.Member(name, build.number), share))
         return wanted
 

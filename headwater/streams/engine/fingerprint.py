@@ -120,6 +120,25 @@ def application_of(text: str) -> str | None:
     return found
 
 
+def with_start(text: str, start: str) -> str:
+    """The fingerprint of a replay, which reads its streams from this position.
+
+    >>> with_start('{"version": 2}', "earliest")
+    '{"version": 2, "start": "earliest"}'
+    """
+    return json.dumps({**json.loads(text), "start": start})
+
+
+def start_of(text: str) -> str | None:
+    """Where a replay begins; None in the fingerprint of another build.
+
+    >>> start_of('{"version": 2, "start": "earliest"}')
+    'earliest'
+    """
+    found: str | None = json.loads(text).get("start")
+    return found
+
+
 def rows_of(text: str) -> dict[str, Any] | None:
     """What the rows of a table were read by; None in a fingerprint that does not say it.
 
