@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import headwater as hw
-from headwater.errors import StoreFailed, ViewChanged
+from headwater.errors import StoreFailed, Unreachable, ViewChanged
 from headwater.streams.declarations import View
 from headwater.streams.engine.builds import Build
 from headwater.streams.engine.engine import Engine
@@ -21,7 +21,7 @@ from headwater.streams.engine.recompute import Recompute
 from headwater.streams.engine.replays import Replays
 from headwater.streams.planning import Recomputed
 from headwater.streams.sinks.views import view_schema
-from headwater.views.model import Batch, Snapshot
+from headwater.views.model import Batch, Snapshot, ViewSchema
 from headwater.views.sql import SqlStore
 from headwater.views.store import ViewStore, open_store
 from tests.streams.conftest import Bench, settle, wait_for
@@ -235,6 +235,46 @@ def test_a_view_over_views_is_built_anew_when_somebody_asks(bench: Bench) -> Non
         wait_for(lambda: builds(engine) == {"counts": [2], "above": [3], "topmost": [1]})
         assert replays.waiting() == {}
         count_one_more(engine, 3)
+
+
+def test_replays_begin_though_the_store_or_the_broker_is_away_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = hw.App("bench", share=False)
+    app.stream("events", "id long, k string")
+
+    @app.view(key="k")
+    def counts(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").count()
+
+    @app.view(key="k")
+    def sums(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").agg(F.sum("id").alias("sum"))
+
+    failed: list[str] = []
+    define, begin = SqlStore.define, Engine._begin
+
+    def defined(store: SqlStore, schema: ViewSchema, text: str) -> None:
+        if failed == ["begin"]:
+            failed.append("define")
+            raise StoreFailed("define", schema.name, "it is Sunday", "Wait.")
+        define(store, schema, text)
+
+    def begun(engine: Engine, members: tuple[Any, ...]) -> None:
+        if not failed:
+            failed.append("begin")
+            raise Unreachable("begin", members[0].name, "it is Sunday")
+        begin(engine, members)
+
+    with bench.running(app) as engine:
+        bench.send("events", [{"id": 1, "k": "a"}])
+        settle(engine)
+        monkeypatch.setattr(SqlStore, "define", defined)
+        monkeypatch.setattr(Engine, "_begin", begun)
+        for name in ("counts", "sums"):
+            Replays(bench.data).ask(name, "earliest")
+        wait_for(lambda: builds(engine) == {"counts": [2], "sums": [2]}, lambda: str(builds(engine)))
+    assert failed == ["begin", "define"]
 
 
 def test_builds_that_a_kill_has_left_behind_go(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

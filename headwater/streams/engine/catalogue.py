@@ -5,7 +5,7 @@ again when somebody asks for a replay.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -160,9 +160,8 @@ class Catalogue:
         admin = Admin(Connection(self.settings.bootstrap, self.settings.properties))
         return tombstones.may_be_gone(admin, pipeline.streams[0].topic, info.versions[-1].progress)
 
-    def begin_replays(self) -> list[sharing.Member]:
-        """New builds of the views for which somebody has asked since."""
-        begun = []
+    def begin_replays(self) -> Iterator[sharing.Member]:
+        """New builds of the views for which somebody has asked since, each as soon as it is made."""
         for name, start in self.replays.waiting().items():
             pipeline, view = self.pipelines.get(name), self.recomputed.get(name)
             if view is not None:  # it has no place to begin at: it is of all that its inputs hold
@@ -175,8 +174,7 @@ class Catalogue:
             build = Build(self.builds[name].number + 1, fingerprint, "replay")
             self._define(name, build)
             self.builds[name] = build  # once the store has it: what computes views over views reads this
-            begun.append(sharing.Member(name, build.number))
-        return begun
+            yield sharing.Member(name, build.number)
 
     def _restart_from(self, pipeline: Pipeline, start: str) -> None:
         """Replaces a pipeline by one that reads its streams from another position."""

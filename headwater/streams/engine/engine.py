@@ -79,6 +79,7 @@ class Engine:
         self.status: dict[str, OutputStatus] = {}
         self._given_spark = spark
         self._queries: dict[str, RunningQuery] = {}
+        self._replayed: list[sharing.Member] = []  # builds that were made and are yet to be begun
         self._dead_owners: set[str] = set()
         self._followers: list[Recompute | Changelog | Aside] = []
         self._file = StatusFile(settings.data, app.name)
@@ -316,13 +317,24 @@ class Engine:
         return all(self.status[name].lag == 0 for name in self.catalogue.pipelines)
 
     def _replay_views(self) -> None:
-        """Begins a new build of each view for which somebody asked."""
+        """Begins a new build of each view for which somebody asked.
+
+        What fails is tried again the next time, and keeps none back that was made before it.
+        """
+        self._begin_replayed()
         for member in self.catalogue.begin_replays():
+            self._replayed.append(member)
+            self._begin_replayed()
+
+    def _begin_replayed(self) -> None:
+        while self._replayed:
+            member = self._replayed[0]
             if member.name in self.catalogue.recomputed:
                 self.status[member.name].build = member.build
                 self._recompute.news()
             else:
                 self._begin((member,))
+            del self._replayed[0]
 
     def _switch_builds(self) -> None:
         """A build that has caught up takes the view's name, and the builds before it go."""
