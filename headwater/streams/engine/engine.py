@@ -372,6 +372,9 @@ class Engine:
             if older and len(query.members) == len(older):
                 query.end()
                 del self._queries[name]
+                for heir in self._queries.values():  # somebody has to count the dead values that it counted
+                    if (view, build) in [(each.name, each.build) for each in heir.members]:
+                        heir.dead_streams = [*heir.dead_streams, *query.dead_streams]
 
     # -- stop ----------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class RunningQuery:
     ) -> None:
         self.members, self.checkpoint = members, checkpoint
         self._application, self._aside = application, aside
-        self._dead_streams = dead_streams  # whose dead values are this query's to count
+        self.dead_streams = dead_streams  # whose dead values are this query's to count
         self._changed = changed
         self.ticking = ticking
         first = members[0]
@@ -175,7 +175,7 @@ class RunningQuery:
             member.meter.take(progress)
         observed = progress.get("observedMetrics", {})
         start, end = all_offsets(progress, "startOffset"), all_offsets(progress, "endOffset")
-        for stream in self._dead_streams:
+        for stream in self.dead_streams:
             counted = observed.get(dead_metric(stream.name))
             if counted is not None and stream.topic in end:
                 for member in self.members:
