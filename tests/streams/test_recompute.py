@@ -297,3 +297,41 @@ def test_builds_that_a_kill_has_left_behind_go(bench: Bench, monkeypatch: pytest
         Replays(bench.data).ask("above", "earliest")
         wait_for(lambda: builds(engine)["above"] == [2])
         assert dropped == [1, 1] and shown(engine) == {"one": 1, "total": 1}
+
+
+def test_a_batch_of_a_build_that_goes_meanwhile_stops_no_other_view(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = hw.App("bench")
+    app.stream("events", "id long, k string")
+
+    @app.view(key="k")
+    def counts(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").count()
+
+    @app.view(key="k")
+    def sums(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").agg(F.sum("id").alias("sum"))
+
+    holding: list[bool] = []
+    waited: list[int] = []
+    apply = SqlStore.apply
+
+    def applied(store: SqlStore, view: str, build: int, batch: Batch) -> bool:
+        if holding and (view, build) == ("counts", 1):
+            wait_for(lambda: [each.version for each in store.views()[0].versions] == [2])
+            waited.append(batch.id)
+        return apply(store, view, build, batch)
+
+    monkeypatch.setattr(SqlStore, "apply", applied)
+    with bench.running(app) as engine:
+        bench.send("events", [{"id": 1, "k": "a"}])
+        settle(engine)
+        holding.append(True)
+        Replays(bench.data).ask("counts", "earliest")
+        bench.send("events", [{"id": 2, "k": "a"}])
+        wait_for(lambda: builds(engine) == {"counts": [2], "sums": [1]})
+        wait_for(
+            lambda: engine.store.rows("sums") == [{"k": "a", "sum": 3}], lambda: str(engine.status["sums"])
+        )
+        assert waited and engine.status["sums"].failures == []

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headwater.errors import UnknownView
 from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint
 from headwater.streams.naming import col, type_text
 from headwater.streams.sinks.collecting import Collector
@@ -79,8 +80,14 @@ class ViewSink:
             offsets=record.offsets if record else {},
             watermark=record.watermark if record else None,
         )
-        if self._put(self._view, self._build, batch):
-            self.rows += rows.num_rows
+        try:
+            if self._put(self._view, self._build, batch):
+                self.rows += rows.num_rows
+        except UnknownView:
+            if (
+                not self.retired
+            ):  # else it went while this batch was on its way, and the query has other views
+                raise
 
 
 class ViewsSink:
