@@ -13,6 +13,7 @@ from headwater.client.admin import Admin
 from headwater.client.groups import Groups
 from headwater.client.marked import MarkedWriter
 from headwater.client.transactions import TransactionalWriter
+from headwater.streams.engine.replays import Replays
 from tests.streams.conftest import Bench, settle, wait_for
 
 
@@ -86,6 +87,42 @@ def test_views_are_built_again_when_the_store_is_gone(bench: Bench) -> None:
             "counts": 2,
             "seen": 2,
         }
+
+
+def test_a_view_is_built_again_beside_a_checkpoint_of_a_later_store(bench: Bench) -> None:
+    def app(both: bool) -> hw.App:
+        made = hw.App("bench")
+        made.stream("events", "k string")
+
+        @made.view(key="k", changelog=False)
+        def counts(events: DataFrame) -> DataFrame:
+            return events.groupBy("k").count()
+
+        if both:
+
+            @made.view(key="k", changelog=False)
+            def seen(events: DataFrame) -> DataFrame:
+                return events.select("k").distinct()
+
+        return made
+
+    store = bench.data / "views.db"
+    with bench.running(app(both=True)) as engine:
+        bench.send("events", [{"k": "a"}, {"k": "b"}])
+        settle(engine)
+    earlier = store.read_bytes()
+    with bench.running(app(both=True)) as engine:
+        Replays(bench.data).ask("counts", "earliest")
+        wait_for(lambda: engine.store.views()[0].serving == 2)
+    for path in bench.data.glob("views.db*"):
+        path.unlink()
+    store.write_bytes(earlier)
+    # The build that would come next has a checkpoint; `seen` is gone, so that `counts` needs a new one.
+    with bench.running(app(both=False)) as engine:
+        bench.send("events", [{"k": "b"}])
+        wait_for(lambda: engine.store.views()[0].serving in (2, 3))
+        settle(engine)
+        assert {row["k"]: row["count"] for row in engine.store.rows("counts")} == {"a": 1, "b": 2}
 
 
 def test_a_topic_is_written_when_the_record_of_its_batch_is_on_the_disk(

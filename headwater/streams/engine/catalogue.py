@@ -97,7 +97,8 @@ class Catalogue:
                 reason = "store lost" if build.reason == "first" else build.reason
                 self.builds[member.name] = replace(build, number=member.build + 1, reason=reason)
         for name in sharing.torn(self._wanted(), existing):
-            number = self.builds[name].number + 1
+            # Behind all that have a checkpoint, as one of a store that came later than this one may.
+            number = max(member.build for member in homes if member.name == name) + 1
             self.builds[name] = Build(number, self.pipelines[name].fingerprint, "shared query changed")
         # Whatever is refused is refused before any view is made.
         for name, build in self.builds.items():
