@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,6 +24,8 @@ from headwater.views.types import arrow_type, is_nested, member_type
 from headwater.views.values import one_value, revive
 
 Test = Callable[[Mapping[str, Any]], bool]
+# What a row of other columns than the condition was made for can raise.
+_OTHER_COLUMNS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -37,6 +40,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 def matcher(schema: ViewSchema, where: Filter) -> Callable[[bytes], bool]:
     """Whether the condition holds for a row, given as the JSON that changes have.
 
+    For a row of before the view had these columns it does not: a change to its row of now comes behind it.
+
     >>> from headwater.views.model import Column
     >>> schema = ViewSchema("words", 1, (Column("word", "string"), Column("n", "bigint")), ("word",))
     >>> matches = matcher(schema, Where("n", ">", 2))
@@ -44,9 +49,17 @@ def matcher(schema: ViewSchema, where: Filter) -> Callable[[bytes], bool]:
     (True, False, False)
     """
     test = _test(schema, where)
+    load: Callable[[bytes], Any] = orjson.loads
     if "decimal" in " ".join(schema.types.values()).lower():  # a float would not hold them
-        return lambda row: test(json.loads(row, parse_float=Decimal))
-    return lambda row: test(orjson.loads(row))
+        load = partial(json.loads, parse_float=Decimal)
+
+    def matches(row: bytes) -> bool:
+        try:
+            return test(load(row))
+        except _OTHER_COLUMNS:
+            return False
+
+    return matches
 
 
 def _test(schema: ViewSchema, where: Filter) -> Test:

@@ -487,3 +487,22 @@ def test_a_condition_over_a_new_version(server: Running, store: ViewStore) -> No
             "the stream ends, and the next attempt is told that there is no such column"
         )
     assert httpx.get(_changes(server, where="n = 1", after=1)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "where"), [("many boolean", True, "many = true"), ("n string", "x", "n < 'y'")]
+)
+def test_a_condition_that_changes_of_before_a_new_version_do_not_fit(
+    server: Running, store: ViewStore, column: str, value: Any, where: str
+) -> None:
+    store.apply("words", 1, batch(0, {"a": 1, "gone": 2}))
+    name, kind = column.split()
+    columns = (Column("word", "string"), Column(name, kind))
+    store.define(ViewSchema("words", 2, columns, ("word",)), "g")
+    store.apply("words", 2, Batch(0, pa.table({"word": ["a"], name: [value]})))
+    store.activate("words", 2)
+    with stream(_changes(server, where=where)) as events:
+        assert until(events, "snapshot-end")[0] == ("snapshot", None, [{"word": "a", name: value}])
+    with stream(_changes(server, where=where, after=0)) as events:
+        last = {data["word"]: (kind, data) for kind, _, data in until(events, "progress")[:-1]}
+        assert last == {"a": ("upsert", {"word": "a", name: value}), "gone": ("delete", {"word": "gone"})}
