@@ -39,6 +39,7 @@ LONGEST_WAIT = 0.1  # seconds for which changes are gathered for many readers
 CONDITIONS = 32  # that a view is followed with at a time; each is tried on every change
 
 OTHER_COLUMNS = "the view has a new version with other columns"
+LEFT = "nobody listens"  # but who was on the way, and comes again
 
 Result = TypeVar("Result")
 
@@ -167,7 +168,7 @@ class Hub(ViewFeed):
             if feed.readers or time.monotonic() - feed.left < LINGER_SECONDS:
                 feed.take_in(chunks)
             else:
-                del self._filtered[where]
+                self._filtered.pop(where).end(comment(LEFT))
 
     def _reset(self, why: str, news: News) -> None:
         self._state(news.schema, news.progress)
@@ -182,13 +183,13 @@ class Hub(ViewFeed):
         condition = repr(where)
         feed = self._filtered.get(condition)
         if feed is None:
-            idle = [one for one, feed in self._filtered.items() if not feed.readers]
+            idle = [one for one, feed in self._filtered.items() if not feed.readers and feed.built.done()]
             if len(self._filtered) >= CONDITIONS:
                 if not idle:
                     cause = f"it is followed with {CONDITIONS} other conditions already"
                     step = "Ask again later, or without a condition."
                     raise NotReady("follow", f"the view {self.view}", cause, step)
-                del self._filtered[idle[0]]
+                self._filtered.pop(idle[0]).end(comment(LEFT))
             feed = Filtered(
                 self,
                 matcher(self._schema, where),
@@ -198,6 +199,7 @@ class Hub(ViewFeed):
             feed.built = asyncio.create_task(feed.build(self._tailer.in_thread))
         feed.left = time.monotonic()
         await asyncio.shield(feed.built)
+        feed.left = self.left = time.monotonic()
         return feed
 
     def _fail(self, error: HeadwaterError) -> None:
@@ -342,3 +344,4 @@ class Tailer:
     def _leave(self, hub: Hub) -> None:
         if not hub.readers and time.monotonic() - hub.left > LINGER_SECONDS:
             self.forget(hub)
+            hub.end(comment(LEFT))

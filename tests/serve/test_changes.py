@@ -12,11 +12,12 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from headwater.errors import StoreFailed
+from headwater.errors import NotReady, StoreFailed
 from headwater.serve import changes
 from headwater.serve import hub as hubs
 from headwater.serve.changes import ViewChanges
-from headwater.views import Batch, Column, ViewSchema, ViewStore, open_store
+from headwater.serve.feed import ViewFeed
+from headwater.views import Batch, Column, ViewSchema, ViewStore, Where, open_store
 from tests.serve.following import PATIENCE, Follower, Running, raw_events, serving_of, stream, until
 from tests.support.servers import free_port
 from tests.views.words import batch, words
@@ -473,6 +474,45 @@ def test_conditions_are_limited_in_number(
             until(again, "snapshot-end")
     with stream(_changes(server, where="n = 3")) as three:  # those that nobody follows make room
         until(three, "snapshot-end")
+
+
+def test_who_is_on_the_way_to_a_view_is_not_forgotten(
+    store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "CONDITIONS", 1)
+    store.apply("words", 1, batch(0, {"a": 1}))
+
+    async def told(feed: ViewFeed) -> bytes:
+        """All that a stream of it gives, which ends."""
+        said: list[bytes] = []
+
+        async def emit(data: bytes) -> None:
+            said.append(data)
+
+        async with asyncio.timeout(PATIENCE):
+            await changes.follow(feed, None, emit)
+        return b"".join(said)
+
+    async def come_and_go() -> None:
+        tailer = hubs.Tailer(store)
+        try:
+            hub = await tailer.hub("words")
+            first, second = (hub.filtered(Where("n", "=", n)) for n in (1, 2))
+            one, refused = await asyncio.gather(first, second, return_exceptions=True)
+            assert isinstance(refused, NotReady), "the first is still being made"
+            assert isinstance(one, ViewFeed)
+            three = await hub.filtered(Where("n", "=", 3))
+            assert hubs.LEFT.encode() in await told(one), "whose place another condition has taken"
+            monkeypatch.setattr(hubs, "LINGER_SECONDS", 0.0)
+            while tailer.hubs:
+                await asyncio.sleep(0.01)
+            for feed in (three, hub):
+                assert hubs.LEFT.encode() in await told(feed)
+        finally:
+            tailer.stop()
+            await asyncio.to_thread(tailer._thread.join, PATIENCE)
+
+    asyncio.run(come_and_go())
 
 
 def test_a_condition_over_a_new_version(server: Running, store: ViewStore) -> None:
