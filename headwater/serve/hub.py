@@ -237,9 +237,9 @@ def _other_columns(before: ViewSchema, after: ViewSchema) -> bool:
 
 
 def _of_another_key(changes: list[Change], key: tuple[str, ...]) -> int:
-    """How many changes there are up to the last one of before the view had this key."""
+    """How many changes there are up to the last one of before the view had this key, in this order."""
     for at in range(len(changes), 0, -1):
-        if orjson.loads(changes[at - 1].key).keys() != set(key):
+        if tuple(orjson.loads(changes[at - 1].key)) != key:
             return at
     return 0
 

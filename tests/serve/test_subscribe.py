@@ -143,6 +143,21 @@ def test_columns_that_changed_while_nobody_followed(store: ViewStore, tmp_path: 
         assert list(changes.rows) == expected
 
 
+def test_columns_of_a_key_that_changed_places_while_nobody_followed(store: ViewStore, tmp_path: Path) -> None:
+    port = free_port()
+    serving = serving_of(store, tmp_path)
+    columns = (Column("a", "bigint"), Column("b", "bigint"), Column("n", "bigint"))
+    changes = hw.subscribe(f"http://127.0.0.1:{port}", "prices")
+    events = iter(changes)
+    for version, key in enumerate((("a", "b"), ("b", "a")), 1):
+        store.define(ViewSchema("prices", version, columns, key), f"f{version}")
+        store.apply("prices", version, Batch(0, pa.table({"a": [1], "b": [2], "n": [version]})))
+        store.activate("prices", version)
+        with Running([ViewChanges(serving)], port):
+            _until(events, 0)
+    assert changes.rows == {(2, 1): {"a": 1, "b": 2, "n": 2}}
+
+
 def test_going_on_after_a_number(server: Running) -> None:
     changes = hw.subscribe(server.url, "words", after=1)
     assert _until(iter(changes), 0)[:-1] == [Upsert(2, "b", {"word": "b", "n": 2})]
