@@ -288,6 +288,7 @@ class Subscription:
         self.close()
 
     def __iter__(self) -> Iterator[ViewEvent]:
+        self._pauses.reset()
         with httpx.Client(**self._options()) as client:
             while not self._closed:
                 try:
@@ -306,6 +307,7 @@ class Subscription:
                     time.sleep(self._pauses.next(self._subject, failure))
 
     async def __aiter__(self) -> AsyncIterator[ViewEvent]:
+        self._pauses.reset()
         async with httpx.AsyncClient(**self._options()) as client:
             while not self._closed:
                 try:
@@ -351,7 +353,6 @@ class Subscription:
         return Parser()
 
     def _taken(self, parser: Parser, data: bytes) -> Iterator[ViewEvent]:
-        self._pauses.reset()
         for kind, identity, content in parser.feed(data):
             if self._closed:
                 return
@@ -360,6 +361,7 @@ class Subscription:
             event = self._copy.take(kind, identity, content)
             if event is not None:
                 yield event
+        self._pauses.reset()  # not before: what the reader does with the events may take as long as it likes
 
 
 class _Pauses:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import BadInput, NotAllowed, UnknownView, Unreachable
+from headwater.serve import subscribing
 from headwater.serve.changes import ViewChanges
 from headwater.serve.security import Access
 from headwater.serve.server import Server
@@ -270,6 +272,36 @@ def test_a_server_that_cannot_answer_yet_says_why_itself(
     monkeypatch.setattr("headwater.serve.hub.CONDITIONS", 0)
     with pytest.raises(Unreachable, match=r"0 other conditions already\. Ask again later, or without a"):
         next(iter(hw.subscribe(server.url, "words", where="n = 1", patience=0.3)))
+
+
+@pytest.mark.parametrize("slowly", ["begun", "read"])
+def test_time_that_the_reader_takes_is_none_without_an_answer(
+    slowly: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = {"begun": 0.0, "read": 0.0}
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(late.values()), sleep=time.sleep)
+    monkeypatch.setattr(subscribing, "time", clock)
+    head = b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nHeadwater-Key: ["word"]\r\n'
+    events = [b'id: %d\nevent: upsert\ndata: {"word":"a","n":%d}\n\n' % (n, n) for n in (1, 2)]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answer in (b"", events[0], b"", events[1]):  # each time it is cut off
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer and head + b"Content-Length: 999\r\n\r\n" + answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with hw.subscribe(address, "words") as changes:
+            following = iter(changes)
+            for each in late:
+                if each == slowly:
+                    late[each] = 2 * subscribing.PATIENCE_SECONDS
+                assert isinstance(next(following), Upsert)
+        thread.join()
 
 
 def test_a_server_that_is_away_behind_its_proxy_is_to_be_started() -> None:
