@@ -13,6 +13,7 @@ Numbers are kept as SQLite's, booleans as 0 and 1, NaN as the text ``NaN``. Time
 texts: times in ISO 8601 and UTC, which SQLite's own date functions read.
 """
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from headwater.errors import StoreFailed
 from headwater.views.database import Connection, Database, Operand, Result, Watch
 from headwater.views.texts import json_texts, plain_texts
 from headwater.views.types import is_nested
-from headwater.views.values import Decoder, json_decoder, utc
+from headwater.views.values import Decoder, json_decoder, single, utc
 
 BUSY = 60.0  # seconds to wait for a writer in another process
 _WAL_PAGES = 4096  # 16 MB: smaller logs are copied back so often that large batches stall
@@ -137,11 +138,15 @@ class SqliteDatabase(Database):
             collation = " COLLATE headwater_decimal" if pa.types.is_decimal(kind) else ""
             return Operand(sql + collation, (), _json_text if is_nested(kind) else _first)
         place = ("$" + "".join(f'."{name}"' for name in path),)
+        if pa.types.is_decimal(kind):  # SQLite reads JSON's numbers as floats
+            names = (json.dumps(path),)
+            return Operand(f"headwater_decimal({sql}, ?) COLLATE headwater_decimal", names, _first)
+        if pa.types.is_floating(kind):  # and infinities as texts
+            size = "single" if pa.types.is_float32(kind) else "double"
+            return Operand(f"headwater_{size}(json_extract({sql}, ?))", place, _first)
         bind = _first
         if is_nested(kind):
             bind = _json_text
-        elif pa.types.is_decimal(kind):  # SQLite reads JSON's numbers as floats
-            bind = _as_float
         elif pa.types.is_binary(kind):
             bind = _base64
         return Operand(f"json_extract({sql}, ?)", place, bind)
@@ -181,6 +186,9 @@ class SqliteDatabase(Database):
                 self._path, timeout=BUSY, isolation_level=None, check_same_thread=False, cached_statements=512
             )
             connection.create_collation("headwater_decimal", _compare_decimals)
+            connection.create_function("headwater_decimal", 2, _decimal_member, deterministic=True)
+            connection.create_function("headwater_single", 1, _single_member, deterministic=True)
+            connection.create_function("headwater_double", 1, _double_member, deterministic=True)
             for setting in settings:
                 connection.execute(setting)
         except sqlite3.Error as error:
@@ -231,10 +239,6 @@ def _json_text(value: pa.Array) -> Any:
     return None if value.null_count else json_texts(value)[0].as_py()
 
 
-def _as_float(value: pa.Array) -> Any:
-    return None if value.null_count else float(value[0].as_py())
-
-
 def _base64(value: pa.Array) -> Any:
     return plain_texts(value)[0].as_py()
 
@@ -248,6 +252,33 @@ def _listed(values: pa.Array) -> list[Any]:
 def _compare_decimals(left: str, right: str) -> int:
     a, b = Decimal(left), Decimal(right)
     return (a > b) - (a < b)
+
+
+def _decimal_member(value: str | None, path: str) -> str | None:
+    """The digits of a decimal in a nested value.
+
+    >>> _decimal_member('{"price":12345678901234567890.50}', '["price"]')
+    '12345678901234567890.50'
+    """
+    found: Any = None if value is None else json.loads(value, parse_float=str, parse_int=str)
+    for name in json.loads(path):
+        if found is None:
+            return None
+        found = found[name]
+    return cast(str | None, found)
+
+
+def _single_member(value: float | str | None) -> float | str | None:
+    return single(float(value)) if isinstance(value, int | float) else _double_member(value)
+
+
+def _double_member(value: float | str | None) -> float | str | None:
+    """A number of JSON as SQLite keeps one in a column.
+
+    >>> _double_member("-Infinity"), _double_member("NaN"), _double_member(1)
+    (-inf, 'NaN', 1.0)
+    """
+    return value if value is None or value == "NaN" else float(value)
 
 
 def _failed(operation: str, subject: str, error: sqlite3.Error) -> StoreFailed:

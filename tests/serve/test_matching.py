@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headwater.errors import BadInput
 from headwater.serve.matching import matcher
 from headwater.views import Batch, Column, Either, Every, Filter, ViewSchema, ViewStore, Where, open_store
+from headwater.views.filters import Operator
 from headwater.views.types import arrow_type
 
 COLUMNS = (
@@ -26,6 +27,7 @@ COLUMNS = (
     Column("fine", "boolean"),
     Column("window", "struct<start:timestamp,count:int>"),
     Column("tags", "array<string>"),
+    Column("parts", "struct<price:decimal(38,2),single:float,double:double>"),
 )
 SCHEMA = ViewSchema("odd", 1, COLUMNS, ("id",))
 START = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -39,8 +41,18 @@ VALUES: dict[str, list[Any]] = {
     "fine": [True, False],
     "window": [{"start": START, "count": 1}, {"start": START, "count": None}, {"start": None, "count": 3}],
     "tags": [[], ["a"], ["a", None], ["b"]],
+    "parts": [
+        {"price": Decimal("123456789012345678901.00"), "single": 0.1, "double": 0.1},
+        {"price": Decimal("123456789012345678901.10"), "single": float("inf"), "double": float("-inf")},
+        {"price": Decimal("-2.50"), "single": float("nan"), "double": float("nan")},
+        {"price": None, "single": None, "double": None},
+        {"price": Decimal("9.00"), "single": 2.0, "double": float("inf")},
+        {"price": Decimal("0.00"), "single": float("-inf"), "double": 1e300},
+    ],
 }
-MEMBERS: dict[str, list[Any]] = {"window.start": VALUES["at"], "window.count": [0, 1, 3]}
+MEMBERS: dict[str, list[Any]] = {"window.start": VALUES["at"], "window.count": [0, 1, 3]} | {
+    f"parts.{name}": [part[name] for part in VALUES["parts"]] for name in VALUES["parts"][0]
+}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -59,12 +71,13 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield opened
 
 
+_OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=")
+
+
 def _comparisons() -> st.SearchStrategy[Filter]:
     def of(column: str) -> st.SearchStrategy[Filter]:
         values = st.sampled_from([*(VALUES | MEMBERS)[column], None])
-        compared = (
-            ("=", "!=") if column == "window" or column == "tags" else ("=", "!=", "<", "<=", ">", ">=")
-        )
+        compared = ("=", "!=") if column in ("window", "tags", "parts") else _OPERATORS
         return st.one_of(
             st.builds(Where, st.just(column), st.sampled_from(compared), values),
             st.builds(Where, st.just(column), st.just("in"), st.lists(values, max_size=3).map(tuple)),
@@ -83,13 +96,25 @@ _filters: st.SearchStrategy[Filter] = st.recursive(
 )
 
 
+@pytest.mark.parametrize("member", MEMBERS)
+def test_python_and_the_store_agree_about_members(store: ViewStore, member: str) -> None:
+    for value in MEMBERS[member]:
+        for compared in _OPERATORS:
+            _agree(store, Where(member, compared, value))
+        _agree(store, Where(member, "in", (value, None)))
+
+
 @settings(max_examples=80)
 @given(_filters)
 def test_python_and_the_store_agree(store: ViewStore, where: Filter) -> None:
+    _agree(store, where)
+
+
+def _agree(store: ViewStore, where: Filter) -> None:
     matches = matcher(SCHEMA, where)
     found = {c.key for c in store.changes("odd", 0) if matches((c.value or "").encode())}
     expected = {f'{{"id":{row["id"]}}}' for row in store.rows("odd", where=where)}
-    assert found == expected
+    assert found == expected, where
 
 
 @pytest.mark.parametrize(
