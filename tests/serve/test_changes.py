@@ -472,6 +472,11 @@ def test_conditions_are_limited_in_number(
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         with stream(_changes(server, where="n = 2")) as again:
             until(again, "snapshot-end")
+    part: Any = server.parts[0]
+    deadline = time.monotonic() + PATIENCE
+    while part.followers["words"]:  # a busy server sees a moment later that they went
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     with stream(_changes(server, where="n = 3")) as three:  # those that nobody follows make room
         until(three, "snapshot-end")
 
