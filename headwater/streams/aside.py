@@ -10,11 +10,10 @@ output, and to a batch of its query: their mark is the number of the batch.
 """
 
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -29,6 +28,7 @@ from headwater.client.marked import MarkedWriter
 from headwater.client.positions import read_positions, save_positions
 from headwater.client.transactions import TransactionalWriter
 from headwater.errors import Unreachable
+from headwater.streams.backlog import Backlog
 from headwater.streams.declarations import Stream
 from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint, Offsets
 from headwater.streams.engine.watch import first_line
@@ -73,13 +73,46 @@ class Counts:
     late: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class DeadValues:
+    """Values that were left out, `count` of them, in a range of a stream."""
+
+    stream: Stream
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+    count: int
+
+    def joined(self, later: "DeadValues") -> "DeadValues":
+        """Both in one range. What lies between them nobody has counted, so it counts as something to look for."""
+        is_gap = any(at > self.end.get(number, 0) for number, at in later.start.items())
+        end = {**later.end, **{number: max(at, later.end.get(number, 0)) for number, at in self.end.items()}}
+        return replace(self, end=end, count=self.count + later.count + is_gap)
+
+
+@dataclass(frozen=True)
+class LateEvents:
+    """Batches of a query in which events of an output came too late, or may have done so."""
+
+    output: str
+    query: str
+    streams: Sequence[Stream]
+    windows: Sequence[WindowUse]
+    steps: tuple[tuple[BatchRecord, BatchRecord], ...]  # each batch, behind the one before it
+
+    def joined(self, later: "LateEvents") -> "LateEvents":
+        known = {now.id for _, now in self.steps}
+        return replace(
+            self, steps=self.steps + tuple(step for step in later.steps if step[1].id not in known)
+        )
+
+
 class Aside:
     """Copies what was left out, in a thread of its own, and again until it succeeds."""
 
     def __init__(self, spark: SparkSession, settings: StreamSettings, application: str) -> None:
         self._spark, self._settings, self._application = spark, settings, application
         self._connection = Connection(settings.bootstrap, settings.properties)
-        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._work: Backlog[DeadValues | LateEvents] = Backlog()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aside", daemon=True)
         self._dead: dict[str, _DeadLetters] = {}
@@ -91,8 +124,8 @@ class Aside:
         self._thread.start()
 
     def end(self, seconds: float = 30.0) -> None:
-        """Finishes what is waiting, and stops."""
-        self._work.put(None)
+        """Finishes what is waiting, and stops. What takes longer is found again at the next start."""
+        self._work.end()
         self._stopped.set()
         self._thread.join(seconds)
         for writer in self._late.values():
@@ -106,7 +139,9 @@ class Aside:
 
     def dead(self, stream: Stream, start: Offsets, end: Offsets, count: int) -> None:
         """A query has read the stream from `start` to `end` and left out `count` values."""
-        self._work.put(lambda: self._copy_dead(stream, start, end, count))
+        topic = stream.topic
+        values = DeadValues(stream, start.get(topic, {}), end.get(topic, {}), count)
+        self._work.put(f"dead {stream.name}", values)
 
     def late(
         self,
@@ -117,18 +152,31 @@ class Aside:
         checkpoint: Checkpoint,
         batches: range,
     ) -> None:
-        """In these batches a query left out events that came too late, or may have done so."""
-        self._work.put(lambda: self._copy_late(output, query, streams, windows, checkpoint, batches))
+        """In these batches a query left out events that came too late, or may have done so.
+
+        What the checkpoint says of them is read now: it forgets.
+        """
+        records = [checkpoint.batch(number) for number in range(batches.start - 1, batches.stop)]
+        steps = tuple(
+            (before, now) for before, now in pairwise(records) if before is not None and now is not None
+        )
+        if gone := records[1:].count(None):
+            logger.warning("which events of %s were late cannot be told of %s batches any more", output, gone)
+        if steps:
+            self._work.put(f"late {query}", LateEvents(output, query, streams, windows, steps))
 
     def late_position(self, query: str) -> int:
         """The batch up to which the late events of a query have been copied."""
         return self._late_writer(query).position()
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (work := self._work.take()) is not None:
             while True:
                 try:
-                    work()
+                    if isinstance(work, DeadValues):
+                        self._copy_dead(work)
+                    else:
+                        self._copy_late(work)
                     break
                 except Exception as error:  # whatever it is: nobody else would ever copy these
                     logger.warning("what was left out waits to be written: %s", first_line(error))
@@ -141,15 +189,15 @@ class Aside:
             letters = self._dead[stream.name] = _DeadLetters(self._connection, self._application, stream)
         return letters
 
-    def _copy_dead(self, stream: Stream, start: Offsets, end: Offsets, count: int) -> None:
+    def _copy_dead(self, values: DeadValues) -> None:
+        stream, topic = values.stream, values.stream.topic
         letters = self._letters(stream)
-        done, topic = letters.position(), stream.topic
-        behind = {number: at for number, at in end.get(topic, {}).items() if at > done.get(number, 0)}
+        done = letters.position()
+        behind = {number: at for number, at in values.end.items() if at > done.get(number, 0)}
         if not behind:
             return
-        begun = start.get(topic, {})
-        counted = all(begun.get(number, 0) <= done.get(number, 0) for number in behind)
-        if count == 0 and counted:
+        counted = all(values.start.get(number, 0) <= done.get(number, 0) for number in behind)
+        if values.count == 0 and counted:
             letters.move(behind)
             return
         # Something is dead, or nobody has counted what lies between: after a crash, say.
@@ -164,33 +212,22 @@ class Aside:
         letters.write(reasons, behind)
         self.counts.dead[stream.name] = self.counts.dead.get(stream.name, 0) + len(reasons)
 
-    def _copy_late(
-        self,
-        output: str,
-        query: str,
-        streams: Sequence[Stream],
-        windows: Sequence[WindowUse],
-        checkpoint: Checkpoint,
-        batches: range,
-    ) -> None:
-        writer = self._late_writer(query)
-        batches = range(max(batches.start, writer.position()), batches.stop)
-        records = [checkpoint.batch(number) for number in range(batches.start - 1, batches.stop)]
+    def _copy_late(self, late: LateEvents) -> None:
+        writer = self._late_writer(late.query)
+        position = writer.position()
         steps = [
-            (before, now)
-            for before, now in pairwise(records)
-            if before is not None and now is not None and before.watermark is not None
+            (before, now) for before, now in late.steps if now.id >= position and before.watermark is not None
         ]
         if not steps:
             return
         reasons: dict[tuple[str, int, int], str] = {}
-        for stream in streams:
+        for stream in late.streams:
             if stream.time is not None:
-                reasons |= self._late_in(stream, windows, steps)
+                reasons |= self._late_in(stream, late.windows, steps)
         messages = list(fetch(self._connection, reasons))
-        topic = late_topic(output)
-        if writer.write(batches[-1], lambda transaction: copy(transaction, topic, messages, reasons)):
-            self.counts.late[output] = self.counts.late.get(output, 0) + len(messages)
+        topic = late_topic(late.output)
+        if writer.write(steps[-1][1].id, lambda transaction: copy(transaction, topic, messages, reasons)):
+            self.counts.late[late.output] = self.counts.late.get(late.output, 0) + len(messages)
 
     def _late_in(
         self, stream: Stream, windows: Sequence[WindowUse], steps: Sequence[tuple[BatchRecord, BatchRecord]]

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater.errors import ApplicationInvalid, ViewChanged
+from headwater.streams.aside import _DeadLetters
 from headwater.streams.declarations import Format, Stream
 from headwater.streams.inputs import problems
 from tests.streams.conftest import Bench, settle, wait_for
@@ -175,6 +176,32 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
         assert engine.status["totals"].batches == 0
         bench.send("events", [b"bad again"])
         wait_for(lambda: len(bench.messages("events.dead")) == 6)
+
+
+def test_what_a_run_could_not_set_aside_the_next_one_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nothing more comes."""
+
+    def refused(*_: object) -> None:
+        raise OSError("no room")
+
+    app = hw.App("bench")
+    app.stream("events", SCHEMA, time="at")
+
+    @app.view(key="k")
+    def totals(events: DataFrame) -> DataFrame:
+        return events.groupBy("k").count()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(_DeadLetters, "write", refused)
+        with bench.running(app) as engine:
+            bench.send("events", [*events(3), b"not json", *events(3), b"nor this"])
+            settle(engine)
+            wait_for(lambda: engine.status["totals"].dead == 2)
+    assert bench.messages("events.dead") == []
+    with bench.running(app):
+        wait_for(lambda: len(bench.messages("events.dead")) == 2)
 
 
 def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> None:

@@ -91,12 +91,14 @@ class RunningQuery:
         return isinstance(self.members[0].sink, RealtimeSink)
 
     def begin(self) -> None:
-        """Starts it; and looks again at late events whose counts nobody has seen, because of a kill."""
+        """Starts it; and looks again at dead values and late events that nobody has copied, because of a kill."""
         last = self.checkpoint.last_finished()
         record = self.checkpoint.batch(last) if last is not None else None
         if record is not None:  # what is read already is no lag, also before the first batch
             for member in self.members:
                 member.meter.begin(record.offsets)
+            for stream in self.dead_streams:  # what the last run has left out may not be copied yet
+                self._aside.dead(stream, {}, record.offsets, 1)
         if last is not None and any(stream.time is not None for stream in self.streams):
             # What uses no window leaves nothing out.
             for member in (member for member in self.members if member.pipeline.windows):
