@@ -41,6 +41,7 @@ logger = logging.getLogger("headwater.streams")
 
 FETCH_SECONDS = 30.0
 RETRY_SECONDS = 2.0
+LAST_TRIES_SECONDS = 10.0  # at a stop: what fails then may have failed because of something that has passed
 SAVE_SECONDS = 5.0
 
 Place = tuple[str, int]
@@ -114,6 +115,7 @@ class Aside:
         self._connection = Connection(settings.bootstrap, settings.properties)
         self._work: Backlog[DeadValues | LateEvents] = Backlog()
         self._stopped = threading.Event()
+        self._last_try = 0.0  # once it is stopped
         self._thread = threading.Thread(target=self._run, name="aside", daemon=True)
         self._dead: dict[str, _DeadLetters] = {}
         self._late: dict[str, MarkedWriter] = {}
@@ -126,6 +128,7 @@ class Aside:
     def end(self, seconds: float = 30.0) -> None:
         """Finishes what is waiting, and stops. What takes longer is found again at the next start."""
         self._work.end()
+        self._last_try = time.monotonic() + min(LAST_TRIES_SECONDS, seconds)
         self._stopped.set()
         self._thread.join(seconds)
         for writer in self._late.values():
@@ -181,7 +184,9 @@ class Aside:
                 except Exception as error:  # whatever it is: nobody else would ever copy these
                     logger.warning("what was left out waits to be written: %s", first_line(error))
                     if self._stopped.wait(RETRY_SECONDS):
-                        return
+                        if time.monotonic() > self._last_try:
+                            return
+                        time.sleep(RETRY_SECONDS / 4)
 
     def _letters(self, stream: Stream) -> "_DeadLetters":
         letters = self._dead.get(stream.name)

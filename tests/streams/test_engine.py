@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater.errors import ApplicationInvalid, ViewChanged
+from headwater.streams import aside
 from headwater.streams.aside import _DeadLetters
 from headwater.streams.declarations import Format, Stream
 from headwater.streams.inputs import problems
@@ -181,9 +182,11 @@ def test_a_value_that_does_not_parse_is_set_aside_and_counted(bench: Bench) -> N
 def test_what_a_run_could_not_set_aside_the_next_one_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when nothing more comes."""
+    """Also when nothing more comes; and a stop tries again what has just failed."""
+    tries = [0]
 
     def refused(*_: object) -> None:
+        tries[0] += 1
         raise OSError("no room")
 
     app = hw.App("bench")
@@ -195,11 +198,13 @@ def test_what_a_run_could_not_set_aside_the_next_one_does(
 
     with monkeypatch.context() as broken:
         broken.setattr(_DeadLetters, "write", refused)
+        broken.setattr(aside, "LAST_TRIES_SECONDS", 3.0)
         with bench.running(app) as engine:
             bench.send("events", [*events(3), b"not json", *events(3), b"nor this"])
             settle(engine)
-            wait_for(lambda: engine.status["totals"].dead == 2)
-    assert bench.messages("events.dead") == []
+            wait_for(lambda: engine.status["totals"].dead == 2 and tries[0] > 0)
+            before = tries[0]
+    assert tries[0] > before + 2 and bench.messages("events.dead") == []
     with bench.running(app):
         wait_for(lambda: len(bench.messages("events.dead")) == 2)
 

@@ -160,7 +160,7 @@ def run(store: str, kinds: tuple[str, ...], folder: Path) -> None:
             flush=True,
         )
         faults = verdict.faults()
-        assert not faults, "\n".join(faults)
+        assert not faults, "\n".join([*faults, world.driver.tail()])
         world.driver.assert_nothing_is_left()
         scratch = list((folder / "data" / "scratch" / "ledger").iterdir())
         assert len(scratch) <= 2, f"killed drivers left {scratch}"
