@@ -16,7 +16,7 @@ from headwater.log.batch import BatchHeader
 from headwater.log.index import AbortedTransaction, pack_aborted
 from headwater.log.partition import PartitionLog
 from headwater.log.records import ABORT, read_control
-from headwater.log.scan import read_fully
+from headwater.log.scan import Damage, read_fully
 from headwater.log.segment import Segment
 
 logger = logging.getLogger("headwater.log")
@@ -51,7 +51,7 @@ def fit_the_log(log: PartitionLog, aborted: Sequence[AbortedTransaction]) -> boo
     for entry in reversed(aborted):
         try:
             is_right = entry.last_stable_offset <= entry.last_offset + 1 and _is_of_the_log(log, bases, entry)
-        except (OSError, CorruptData, InvalidBatch):
+        except OSError:
             is_right = False
         # Whoever looks for what was aborted up to an offset stops at an entry that was stable up to there.
         if first_of_later is not None and first_of_later < entry.last_stable_offset:
@@ -68,23 +68,41 @@ def fit_the_log(log: PartitionLog, aborted: Sequence[AbortedTransaction]) -> boo
 
 
 def _is_of_the_log(log: PartitionLog, bases: Sequence[int], entry: AbortedTransaction) -> bool:
-    segment = log.segments[bisect_right(bases, entry.last_offset) - 1]
-    position = segment.locate(entry.last_offset)
-    header = segment.header_at(position)
-    if (
-        header is None
-        or header.base_offset != entry.last_offset
-        or not _is_of(header, entry, is_control=True)
-    ):
-        return False
-    marker = read_control(read_fully(segment.file(), position, header.size))
-    if marker is None or marker.kind != ABORT:
+    if not _has_batch(log, bases, entry, entry.last_offset, is_marker=True):
         return False
     if entry.first_offset < max(log.cleaned_offset, bases[0]):  # its first batch may be gone
         return True
-    segment = log.segments[bisect_right(bases, entry.first_offset) - 1]
-    header = segment.header_at(segment.locate(entry.first_offset))
-    return header is not None and header.base_offset == entry.first_offset and _is_of(header, entry)
+    return _has_batch(log, bases, entry, entry.first_offset)
+
+
+def _has_batch(
+    log: PartitionLog, bases: Sequence[int], entry: AbortedTransaction, offset: int, is_marker: bool = False
+) -> bool:
+    """Whether the transaction has a batch at ``offset``. One that is damaged does not speak against it: without
+    its marker, the transaction would be taken for a part of the one that follows."""
+    segment = log.segments[bisect_right(bases, offset) - 1]
+    try:
+        position = segment.locate(offset)
+    except CorruptData:
+        return True
+    header = segment.header_at(position)
+    if header is None:
+        return False
+    if (
+        header.base_offset == offset
+        and _is_of(header, entry, is_marker)
+        and (not is_marker or _aborts(read_fully(segment.file(), position, header.size)))
+    ):
+        return True
+    return isinstance(next(segment.scan(position, header.base_offset)), Damage)
+
+
+def _aborts(batch: bytes) -> bool:
+    try:
+        marker = read_control(batch)
+    except InvalidBatch:
+        return False
+    return marker is not None and marker.kind == ABORT
 
 
 def _is_of(header: BatchHeader, entry: AbortedTransaction, is_control: bool = False) -> bool:

@@ -264,6 +264,24 @@ def test_any_bit_of_a_transaction_index(folder: Path, clean: bool) -> None:
             assert again.producers.aborted == expected[1], bit
 
 
+def test_any_byte_of_an_abort_marker(folder: Path) -> None:
+    """Its entry in the index is all that is left to tell its records from those of the next transaction."""
+    log = open_log(folder / "t-0", segment_bytes=600)
+    for number in range(8):
+        add(log, records("x"), (6, 0, number), transactional=True)
+        end_transaction(log, (6, 0), commit=number % 3 == 1)
+        log.sync()
+    expected = log.producers.aborted
+    first, segment = expected[0], log.segments[0]
+    end = segment.locate(first.last_offset + 1)
+    for position in range(segment.locate(first.first_offset), end):
+        copy = copy_of(log.directory, "spoilt")
+        flip(copy / Path(segment.log_path).name, position)
+        again = open_log(copy, kill(log), segment_bytes=600)
+        assert again.producers.aborted == expected, position
+        assert again.last_stable_offset == again.next_offset
+
+
 def test_a_transaction_index_is_lost(folder: Path) -> None:
     log = long_log(folder / "t-0")
     expected = everything(log)
