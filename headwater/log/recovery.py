@@ -191,6 +191,9 @@ def _recover(log: PartitionLog, torn: set[Segment]) -> None:
     start = _restore_snapshot(log)
     first = _segment_of(log, start)
     aborted = read_aborted(log.segments[: first + 1])
+    if aborted is not None:
+        # They are found again where the log has them. When the power failed, an entry may have outlived its marker.
+        aborted = [each for each in aborted if not _ended_later(log.producers, each, start)]
     if aborted is None or not fit_the_log(log, aborted):
         log.producers = Producers(log.producers.subject)
         _forget_snapshots(log)
@@ -207,6 +210,15 @@ def _recover(log: PartitionLog, torn: set[Segment]) -> None:
     log.next_offset = expected
     log.recovery_offset = start
     log.recovered(log.segments[first:], scanned)
+
+
+def _ended_later(producers: Producers, entry: AbortedTransaction, start: int) -> bool:
+    """Whether the entry is of a transaction that ended after the snapshot for ``start``. Its last offset alone
+    may have become another one."""
+    begun = (entry.first_offset, entry.producer_id)
+    return entry.last_offset >= start and (
+        entry.first_offset >= start or begun in producers.open_transactions()
+    )
 
 
 def _forget_snapshots(log: PartitionLog) -> None:

@@ -282,6 +282,23 @@ def test_any_byte_of_an_abort_marker(folder: Path) -> None:
         assert again.last_stable_offset == again.next_offset
 
 
+def test_an_entry_of_a_transaction_index_outlives_its_marker(folder: Path) -> None:
+    """The power failed between them. What the snapshot knows of producers is not forgotten for it."""
+    log = open_log(folder / "t-0", segment_bytes=600)
+    for number in range(7):
+        add(log, records("x"), (6, 0, number), transactional=True)
+        marker = end_transaction(log, (6, 0), commit=False)
+        log.sync()
+    expected = log.producers.aborted[:-1]
+    snapshot, _ = log.snapshots()[-1]
+    assert 0 < snapshot < marker.base_offset
+    os.truncate(segment_file(log), log.active.locate(marker.base_offset))
+    again = open_log(log.directory, kill(log), segment_bytes=600)
+    assert again.recovery_offset == snapshot
+    assert again.producers.aborted == expected
+    assert again.producers.open_transactions() == [(marker.base_offset - 1, 6)]
+
+
 def test_a_transaction_index_is_lost(folder: Path) -> None:
     log = long_log(folder / "t-0")
     expected = everything(log)
