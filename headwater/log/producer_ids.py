@@ -9,7 +9,9 @@ the first one's. So the file has a checksum, and is held against the ids that ar
 from headwater.log.sealed import Spoilt, seal, unseal
 
 PRODUCER_IDS = "producer-ids"
-LARGEST_GIVEN_OUT = 1 << 62  # no broker comes so far: a larger id is one that a client has made up
+LARGEST_GIVEN_OUT = 1 << 62  # no broker comes so far
+# A larger id is one that a client has made up: going on above it, there would soon be no more ids.
+LARGEST_BELIEVED = LARGEST_GIVEN_OUT >> 1
 _LONGEST_NUMBER = 100
 
 

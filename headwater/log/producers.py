@@ -17,7 +17,7 @@ from fastcrc.crc32 import iscsi as crc32c
 from headwater.errors import InvalidTransaction, OutOfOrderSequence, StaleProducerEpoch
 from headwater.log.batch import NO_SEQUENCE, BatchHeader
 from headwater.log.index import AbortedTransaction
-from headwater.log.producer_ids import LARGEST_GIVEN_OUT
+from headwater.log.producer_ids import LARGEST_BELIEVED
 
 REMEMBERED_BATCHES = 5
 REMEMBERED_REFUSALS = 1000
@@ -89,7 +89,7 @@ class Producers:
         >>> Producers("orders-0").largest_id
         -1
         """
-        return max((each for each in self._known if each <= LARGEST_GIVEN_OUT), default=-1)
+        return max((each for each in self._known if each <= LARGEST_BELIEVED), default=-1)
 
     def get(self, producer_id: int) -> Producer | None:
         return self._known.get(producer_id)

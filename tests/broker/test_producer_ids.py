@@ -7,7 +7,13 @@ import pytest
 
 from headwater.broker.transactions.producer_ids import MARGIN, ProducerIds
 from headwater.errors import StorageFailed
-from headwater.log.producer_ids import PRODUCER_IDS, read_next_id, written_next_id
+from headwater.log.producer_ids import (
+    LARGEST_BELIEVED,
+    LARGEST_GIVEN_OUT,
+    PRODUCER_IDS,
+    read_next_id,
+    written_next_id,
+)
 from tests.broker.conformance.script import batch
 from tests.broker.wire_client import WireClient
 from tests.support.servers import Headwater
@@ -82,17 +88,21 @@ def write(server: Headwater, value: str) -> tuple[str, int]:
             producer_id=-1,
             producer_epoch=-1,
         )
-        records = batch(value, producer=(identity["producer_id"], 0), sequence=0)
-        answer = client.call(
-            "produce",
-            9,
-            transactional_id=None,
-            acks=-1,
-            timeout=9000,
-            topic_data=[{"name": "one", "partition_data": [{"index": 0, "records": records}]}],
-        )
-        found = answer["responses"][0]["partition_responses"][0]
-        return found["error_code"], found["base_offset"]
+        return produce(client, value, identity["producer_id"])
+
+
+def produce(client: WireClient, value: str, producer_id: int) -> tuple[str, int]:
+    records = batch(value, producer=(producer_id, 0), sequence=0)
+    answer = client.call(
+        "produce",
+        9,
+        transactional_id=None,
+        acks=-1,
+        timeout=9000,
+        topic_data=[{"name": "one", "partition_data": [{"index": 0, "records": records}]}],
+    )
+    found = answer["responses"][0]["partition_responses"][0]
+    return found["error_code"], found["base_offset"]
 
 
 @pytest.mark.parametrize("left", [b"0000\n", None], ids=["damaged", "lost"])
@@ -110,3 +120,18 @@ def test_nobody_is_taken_for_another_producer(tmp_path: Path, left: bytes | None
             path.write_bytes(left)
         server.start()
         assert write(server, "b") == ("none", 1)
+
+
+def test_a_client_makes_up_an_id(tmp_path: Path) -> None:
+    """Its records are taken, and there are ids for others after the next starts."""
+    made_up = (LARGEST_GIVEN_OUT - 1, LARGEST_BELIEVED, LARGEST_BELIEVED - 1)
+    with Headwater(tmp_path / "data") as server:
+        with WireClient(server.port) as client:
+            topic = {"name": "one", "num_partitions": 1, "replication_factor": 1}
+            client.call("create_topics", 5, topics=[topic], timeout=9000)
+        for number, producer_id in enumerate(made_up):
+            with WireClient(server.port) as client:
+                assert produce(client, "made up", producer_id) == ("none", 2 * number)
+            server.stop()
+            server.start()
+            assert write(server, "another's") == ("none", 2 * number + 1)
