@@ -42,6 +42,8 @@ from headwater.log.compression import compress, decompress
 # uncompressed size, so that what is far above max.message.bytes is an attack or an accident.
 DECOMPRESSED_LIMIT = 128 * 1024 * 1024
 
+_LARGEST_TIME = 2**63 - 1  # that the protocol has room for
+
 ABORT = 0
 COMMIT = 1
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
@@ -270,7 +272,14 @@ def _timestamps(batch: Buffer, limit: int) -> Iterator[tuple[int, int]]:
     header, data = open_batch(batch, limit)
     for _, _, offset_delta, timestamp_delta, _, _, _ in spans(header, data):
         stamp = header.max_timestamp if header.uses_append_time else header.base_timestamp + timestamp_delta
+        _check_time(stamp)
         yield header.base_offset + offset_delta, stamp
+
+
+def _check_time(number: int) -> None:
+    """A delta that its producer made up may lead out of what the protocol has room for."""
+    if not -_LARGEST_TIME - 1 <= number <= _LARGEST_TIME:
+        raise InvalidBatch("read", "a batch", f"{number} is no timestamp")
 
 
 def _headers(data: bytes, position: int) -> Iterator[tuple[str, bytes | None]]:
@@ -419,6 +428,7 @@ def _sized(content: bytes | None) -> tuple[bytes, ...]:
 
 def reassemble(header: BatchHeader, records: Buffer) -> bytes:
     """The batch of ``header`` around other ``records``, as they stand in it, with its length and checksum."""
+    _check_time(header.max_timestamp)
     return assemble(
         records,
         record_count=header.record_count,
@@ -443,12 +453,10 @@ def with_timestamps_moved(data: bytes, pieces: Iterable[tuple[int, int]], by: in
     for start, end in pieces:
         _, position = _unsigned(data, start, 5)
         attributes = position
-        delta, position = _unsigned(data, position + 1, 10)
-        body = (
-            data[attributes : attributes + 1]
-            + encode_varint(((delta >> 1) ^ -(delta & 1)) + by)
-            + data[position:end]
-        )
+        number, position = _unsigned(data, position + 1, 10)
+        delta = ((number >> 1) ^ -(number & 1)) + by
+        _check_time(delta)
+        body = data[attributes : attributes + 1] + encode_varint(delta) + data[position:end]
         moved.append(encode_varint(len(body)) + body)
     return b"".join(moved)
 

@@ -437,6 +437,30 @@ def test_a_batch_that_cannot_be_read_stays_and_outdates_nothing() -> None:
     assert statistics.unreadable_batches == 2  # once in the map, once in the cleaning
 
 
+@pytest.mark.parametrize("timestamp_delta", [2**63 - 1, -(2**63)])
+def test_a_timestamp_that_the_protocol_has_no_room_for(timestamp_delta: int) -> None:
+    """Its batch stays as it is, be it to lose a record or to get a horizon; the others are cleaned."""
+    made_up = [
+        encode_record(0, 0, b"a", b"1") + encode_record(1, timestamp_delta, b"b", b"1"),
+        encode_record(0, 0, b"c", None) + encode_record(1, timestamp_delta, b"d", None),
+    ]
+    partition = new_partition()
+    base = 1000 if timestamp_delta > 0 else -1000
+    for number, data in enumerate(made_up):
+        batch = assemble(
+            data, record_count=2, base_offset=2 * number, base_timestamp=base, max_timestamp=base
+        )
+        partition.batches.append(batch)
+    before = list(partition.batches)
+    partition.end_offset = 4
+    partition.write(put((b"a", b"0"), (b"e", b"0")))
+    partition.write(put((b"a", b"2"), (b"e", b"2")))
+    statistics = partition.clean()
+    assert partition.batches[:2] == before
+    assert partition.batches[-1] == build_batch(put((b"a", b"2"), (b"e", b"2")), base_offset=6)
+    assert statistics.unreadable_batches
+
+
 def test_a_bomb_stays_as_it_is() -> None:
     bomb = build_batch(put((b"a", bytes(1_000_000)), (b"a", b"2")), codec=4)
     offset_map = OffsetMap(10)

@@ -155,3 +155,9 @@ def test_a_header_without_any_timestamp_is_left_alone() -> None:
 def test_garbage_without_a_latest_timestamp() -> None:
     with pytest.raises(InvalidBatch):
         check(assemble(b"\xff" * 50, record_count=1, base_timestamp=NOW))
+
+
+def test_a_latest_timestamp_that_the_protocol_has_no_room_for() -> None:
+    batch = build_batch([(b"k", b"a", (), NOW), (b"k", b"b", (), NOW + 20)])
+    with pytest.raises(InvalidBatch, match="is no timestamp"):
+        check(spoilt(27, ">q", 2**63 - 1, spoilt(35, ">q", -1, batch)))
