@@ -77,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered: deque[Slot] = deque()
         self._queued: deque[bytes | memoryview] = deque()
         self._alone = False  # a request that has the connection to itself is under way
+        self._working_off = False  # the queue; what is answered at once leads back to it
         self._writing_paused = False
         self._reading_paused = False
         self._closing = False
@@ -180,6 +181,9 @@ class Connection(asyncio.BufferedProtocol):
             self._start(frame)
 
     def _work_off_queue(self) -> None:
+        if self._working_off:
+            return  # the loop goes on with the next one: from within, each would go a few calls deeper
+        self._working_off = True
         while (
             self._queued
             and not self._alone
@@ -195,6 +199,7 @@ class Connection(asyncio.BufferedProtocol):
             except Exception:
                 logger.exception("closing %s: a request failed", self.host)
                 self.close()
+        self._working_off = False
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:

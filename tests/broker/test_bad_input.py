@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 import psutil
 import pytest
 
+from headwater.broker.connection import RECEIVE_BUFFER
 from headwater.log.batch import assemble
 from headwater.log.compression import GZIP, LZ4, ZSTD, compress
 from headwater.log.records import encode_record
@@ -379,6 +380,23 @@ def test_large_requests_that_wait_for_their_turn_are_not_all_taken_into_memory(s
             most = max(most, process.memory_info().rss - before)
         assert most < 100 * MEGABYTE, f"{most >> 20} MB"
     assert_serves(server)
+
+
+def test_many_small_requests_wait_for_their_turn(server: Headwater) -> None:
+    """A producer that waits for no answer looks for leaders meanwhile. What was answered at once led into the
+    next request, each some calls deeper, until there was no room for more of them."""
+    records = batch("x")
+    data = [{"name": "q", "partition_data": [{"index": 0, "records": records}]}]
+    fields = {"acks": 1, "timeout": 9000, "topic_data": data}
+    count = RECEIVE_BUFFER // len(encode_request("produce", 3, 0, None, fields)) - 10
+    with WireClient(server.port) as client:
+        client.call("metadata", 4, topics=[{"name": "q"}], allow_auto_topic_creation=True)
+        frames = [encode_request("metadata", 4, 0, None, {"topics": None})]
+        frames += [encode_request("produce", 3, number, None, fields) for number in range(count)]
+        client.send_bytes(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        client.receive("metadata", 4)
+        answers = [_produced(client.receive("produce", 3)) for _ in range(count)]
+    assert [answer["base_offset"] for answer in answers] == list(range(count))
 
 
 def _send_until_closed(client: WireClient, frame: bytes, times: int) -> None:
