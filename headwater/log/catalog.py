@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater.errors import DirectoryInvalid, InvalidConfig, InvalidTopic
-from headwater.log.config import check_overrides
+from headwater.log.config import SETTINGS, Kind, check_overrides
 from headwater.log.identity import CATALOG
 from headwater.log.recovery import Checkpoint
 from headwater.log.sealed import BY_HAND, Spoilt, unseal
@@ -75,7 +75,7 @@ def _catalog(content: dict[str, Any]) -> Catalog:
 
 def _listed(name: str, entry: dict[str, Any]) -> Listed:
     partitions = entry.get("partitions")
-    overrides = _texts_to(str, entry.get("config"), f"the settings of topic {name}")
+    overrides = _as_taken_today(_texts_to(str, entry.get("config"), f"the settings of topic {name}"))
     try:
         check_topic_name(name)
         check_overrides(overrides)
@@ -89,6 +89,22 @@ def _listed(name: str, entry: dict[str, Any]) -> Listed:
     if type(partitions) is not int or not 1 <= partitions <= LARGEST_PARTITION_COUNT:
         raise Spoilt(f"topic {name} has {partitions!r} partitions")
     return Listed(topic_id, partitions, overrides)
+
+
+def _as_taken_today(overrides: dict[str, str]) -> dict[str, str]:
+    """Settings of which an earlier version has taken numbers as Python has them: with underscores, and nan.
+
+    >>> _as_taken_today({"retention.ms": "60_000", "min.cleanable.dirty.ratio": "nan", "x": "a_b"})
+    {'retention.ms': '60000', 'x': 'a_b'}
+    """
+    taken = {}
+    for name, text in overrides.items():
+        if name in SETTINGS and SETTINGS[name].kind in (Kind.INT, Kind.LONG, Kind.DOUBLE):
+            if text.strip().lower() in ("nan", "+nan", "-nan"):
+                continue
+            text = text.replace("_", "")
+        taken[name] = text
+    return taken
 
 
 def _checkpoints(content: dict[str, Any]) -> dict[str, Checkpoint]:

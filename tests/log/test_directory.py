@@ -178,6 +178,24 @@ def test_no_cluster_id_is_made_up_for_one_that_is_damaged(folder: Path) -> None:
         assert meta.read_text() == bad
 
 
+def test_settings_that_an_earlier_version_has_taken(folder: Path) -> None:
+    """Numbers as Python has them: refused today, but no reason not to start."""
+    directory = DataDirectory(folder)
+    directory.create_topic("t", 1, {"retention.ms": "60000", "min.cleanable.dirty.ratio": "0.25"})
+    directory.create_topic("u", 1, {"min.cleanable.dirty.ratio": "0.25"})
+    directory.close()
+    content = orjson.loads((folder / "catalog.json").read_bytes())
+    del content["checksum"]  # there was none
+    content["topics"]["t"]["config"] = {"retention.ms": "60_000", "min.cleanable.dirty.ratio": "0.2_5"}
+    content["topics"]["u"]["config"] = {"min.cleanable.dirty.ratio": "nan"}
+    (folder / "catalog.json").write_bytes(orjson.dumps(content))
+    directory = DataDirectory(folder)
+    settings = {name: topic.overrides for name, topic in directory.topics.items()}
+    assert settings == {"t": {"retention.ms": "60000", "min.cleanable.dirty.ratio": "0.25"}, "u": {}}
+    assert directory.topics["t"].config.retention_ms == 60_000
+    directory.close()
+
+
 def test_without_a_catalog_records_are_not_thrown_away(folder: Path) -> None:
     directory = DataDirectory(folder)
     fill(directory.create_topic("t", 1).partitions[0], 3)
