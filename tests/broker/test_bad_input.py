@@ -382,6 +382,20 @@ def test_large_requests_that_wait_for_their_turn_are_not_all_taken_into_memory(s
     assert_serves(server)
 
 
+@pytest.mark.parametrize("length", [32_767, 32_768])
+def test_a_transactional_id_for_which_the_journal_has_no_room(length: int, server: Headwater) -> None:
+    with WireClient(server.port) as client:
+        answer = client.call(
+            "init_producer_id",
+            4,
+            transactional_id="x" * length,
+            transaction_timeout=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+    assert answer["error_code"] == ("none" if length == 32_767 else "invalid_request")
+
+
 def test_many_small_requests_wait_for_their_turn(server: Headwater) -> None:
     """A producer that waits for no answer looks for leaders meanwhile. What was answered at once led into the
     next request, each some calls deeper, until there was no room for more of them."""

@@ -18,6 +18,7 @@ from headwater.broker.messages import ErrorCode
 from headwater.broker.transactions.markers import append_marker, write_markers
 from headwater.broker.transactions.producer_ids import ProducerIds
 from headwater.broker.transactions.records import (
+    LONGEST_ID,
     NO_PRODUCER_ID,
     Status,
     TopicPartition,
@@ -205,7 +206,7 @@ class TransactionCoordinator:
         """
         if transactional_id is None:
             return ProducerEpoch(await self._ids.take(), 0)
-        if transactional_id == "":
+        if not 0 < len(transactional_id.encode()) <= LONGEST_ID:
             raise Refused(ErrorCode.invalid_request)
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise Refused(ErrorCode.invalid_transaction_timeout)

@@ -10,6 +10,7 @@ TopicPartition = tuple[str, int]
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
+LONGEST_ID = 32767  # bytes of a transactional id, for which a key has room
 
 _I64 = struct.Struct(">q")
 _I16 = struct.Struct(">h")
