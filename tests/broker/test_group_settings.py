@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.broker.groups.limits import MAX_CHARACTERS
 from headwater.broker.groups.own_settings import OwnSettings
 from headwater.broker.groups.settings import GroupSettings
 from headwater.errors import InvalidConfig
@@ -100,3 +101,13 @@ def test_there_is_an_end_to_groups_with_settings(monkeypatch: pytest.MonkeyPatch
     own.replace("a", {})
     own.replace("c", {SESSION: "9000"})
     assert own.groups() == ["b", "c"]
+
+
+def test_no_group_of_an_endless_name_has_settings() -> None:
+    """Ten thousand of them would fill the memory; one that was set before can be taken back."""
+    own = OwnSettings(GroupSettings())
+    own.replace("g" * MAX_CHARACTERS, {SESSION: "9000"})
+    with pytest.raises(InvalidConfig, match="8001 characters"):
+        own.replace("g" * (MAX_CHARACTERS + 1), {SESSION: "9000"})
+    own.replace("g" * (MAX_CHARACTERS + 1), {})
+    assert own.groups() == ["g" * MAX_CHARACTERS]

@@ -7,6 +7,7 @@ They are kept in ``DIR/groups.json``: ``{"version": 1, "groups": {group: {settin
 from collections.abc import Mapping
 from pathlib import Path
 
+from headwater.broker.groups.limits import MAX_CHARACTERS
 from headwater.broker.groups.settings import GroupSettings
 from headwater.errors import DirectoryInvalid, InvalidConfig
 from headwater.log.config import Kind, Setting
@@ -85,6 +86,9 @@ class OwnSettings:
     def replace(self, group_id: str, own: Mapping[str, str]) -> None:
         """Set these for the group and no others; durable when this returns. Members hear of it as they report."""
         self.check(own)
+        if own and len(group_id) > MAX_CHARACTERS:
+            cause = f"no group has a name of {len(group_id)} characters: {MAX_CHARACTERS} is the most"
+            raise InvalidConfig("alter", "a group", cause)
         if own and group_id not in self._own and len(self._own) >= MOST_GROUPS:
             cause = f"{MOST_GROUPS} groups have settings of their own already"
             advice = "Delete those of groups that are gone: headwater broker keeps them until then."
