@@ -70,7 +70,9 @@ def fit_the_log(log: PartitionLog, aborted: Sequence[AbortedTransaction]) -> boo
 def _is_of_the_log(log: PartitionLog, bases: Sequence[int], entry: AbortedTransaction) -> bool:
     if not _has_batch(log, bases, entry, entry.last_offset, is_marker=True):
         return False
-    if entry.first_offset < max(log.cleaned_offset, bases[0]):  # its first batch may be gone
+    began_in = bisect_right(bases, entry.first_offset) - 1
+    # Its first batch may be gone. Compaction takes aborted ones also behind its end, up to that of the segment.
+    if began_in < 0 or bases[began_in] < log.cleaned_offset:
         return True
     return _has_batch(log, bases, entry, entry.first_offset)
 

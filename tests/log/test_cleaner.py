@@ -238,6 +238,27 @@ def test_aborted_data_past_the_cleaned_part_of_a_segment_does_not_come_back(fold
         assert state(committed(log)) == {b"a": b"1", b"open": b"x"}
 
 
+def test_aborted_data_that_went_past_the_cleaned_part_is_not_missed_after_a_crash(folder: Path) -> None:
+    """All of the partition would be read again with every start, and its snapshots forgotten."""
+    log = open_log(folder / "t-0", cleanup_policy="compact", segment_bytes=600)
+    put(log, (b"k", b"old"), (b"k", b"new"))
+    put(log, (b"open", b"1"), producer=(5, 0, 0), transactional=True)
+    put(log, (b"aborted", b"1"), producer=(6, 0, 0), transactional=True)
+    end_transaction(log, (6, 0), commit=False)
+    put(log, (b"committed", b"1"), producer=(6, 0, 1), transactional=True)
+    end_transaction(log, (6, 0), commit=True)
+    while len(log.segments) < 3:
+        put(log, (b"filler", bytes(100)))
+        log.sync()
+    assert clean(log)
+    (aborted,) = log.producers.aborted
+    assert log.cleaned_offset < aborted.first_offset < log.segments[1].base_offset
+    snapshot, _ = log.snapshots()[-1]
+    again = open_log(log.directory, kill(log), cleanup_policy="compact", segment_bytes=600)
+    assert again.recovery_offset == snapshot > 0
+    assert again.producers.aborted == [aborted]
+
+
 def test_what_is_told_of_aborted_transactions_after_their_markers_went(folder: Path) -> None:
     """Else a reader would wait for the marker, and drop what the same producer committed later."""
     log = open_log(folder / "t-0", **COMPACT)
