@@ -3,6 +3,7 @@
 Each setting says why it is there; whatever the user sets in ``[spark.settings]`` wins.
 """
 
+import json
 import os
 import re
 import shutil
@@ -116,11 +117,12 @@ def shuffle_partitions() -> int:
 def quick_settings(settings: StreamSettings, logs: Path, scratch: Path) -> dict[str, str]:
     """Spark's settings for small batches on a small machine."""
     log_settings = logs / "log4j2.properties"
-    log_settings.write_text(_LOG_SETTINGS.format(file=logs / "spark.log"))
+    file = json.dumps(str(logs / "spark.log"))[1:-1]  # Java reads properties as Latin-1, with JSON's escapes
+    log_settings.write_text(_LOG_SETTINGS.format(file=file))
     # G1 collects beside the tasks. With the parallel collector every batch stood still for 0.3 s, twice a minute.
     # Left to itself it lets what is new fill the heap before it looks: hundreds of megabytes that batches have left.
-    options = [
-        f"-Dlog4j2.configurationFile=file:{log_settings}",
+    options = [  # divided at blanks: the file's name is a URI, which has none
+        f"-Dlog4j2.configurationFile={log_settings.absolute().as_uri()}",
         "-XX:+UseG1GC",
         "-XX:MaxNewSize=256m",
         *STEADY_COMPILERS,
