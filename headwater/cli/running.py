@@ -27,7 +27,13 @@ LEASH = "HEADWATER_BROKER_LEASH"  # as the broker calls it; to import it from th
 
 Metrics = Annotated[
     int | None,
-    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics on this port of loopback."),
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve Prometheus metrics on this port of loopback.",
+    ),
 ]
 Seconds = Annotated[
     float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")
@@ -42,7 +48,10 @@ def register(app: typer.Typer) -> None:
 def up(
     application: Application,
     port: Annotated[
-        int, typer.Option("--port", "-p", metavar="PORT", min=0, help="The port of the embedded broker.")
+        int,
+        typer.Option(
+            "--port", "-p", metavar="PORT", min=0, max=65535, help="The port of the embedded broker."
+        ),
     ] = 9092,
     data: Data = None,
     store: Store = None,

@@ -25,7 +25,13 @@ Only = Annotated[
 ]
 Metrics = Annotated[
     int | None,
-    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics on this port of loopback."),
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve Prometheus metrics on this port of loopback.",
+    ),
 ]
 Seconds = Annotated[
     float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headwater.connect.status import read_sink_statuses, read_statuses, share_read
+from headwater.errors import AddressInUse
 
 _COUNTERS = {
     "records": "Records written to the log.",
@@ -102,5 +103,15 @@ def serve_source_metrics(data: Path, port: int) -> int:
     """Serves the metrics on loopback; gives the port, which the system chooses when it is 0."""
     registry = CollectorRegistry()
     registry.register(SourceCollector(data))
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    return serve_registry(registry, port)
+
+
+def serve_registry(registry: CollectorRegistry, port: int) -> int:
+    """Answers Prometheus with these metrics, on loopback; gives the port, which the system chooses when it is 0."""
+    try:
+        server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        cause = (error.strerror or str(error)).lower()
+        step = "Choose another --metrics-port."
+        raise AddressInUse("serve metrics at", f"127.0.0.1:{port}", cause, step) from error
     return int(server.server_port)

@@ -271,14 +271,17 @@ def _settings(url: str) -> tuple[dict[str, Any], str]:
     >>> settings, schema = _settings("postgresql://me@db:5433/shop?schema=views&connect_timeout=3")
     >>> settings["host"], settings["dbname"], settings["connect_timeout"], schema
     ('db', 'shop', '3', 'views')
+    >>> _settings("postgresql://[db/shop")
+    Traceback (most recent call last):
+    headwater.errors.BadInput: cannot open the view store: Invalid IPv6 URL. Correct HEADWATER_STORE.
     """
-    parts = urlsplit(url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    schema = dict(query).get("schema") or "headwater"
-    rest = urlencode([(name, value) for name, value in query if name != "schema"])
     try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        schema = dict(query).get("schema") or "headwater"
+        rest = urlencode([(name, value) for name, value in query if name != "schema"])
         given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
-    except psycopg.Error as error:
+    except (psycopg.Error, ValueError) as error:
         raise BadInput("open", "the view store", str(error).strip(), "Correct HEADWATER_STORE.") from error
     return {**_CONNECT, "application_name": "headwater", **given}, schema
 

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import time
@@ -172,6 +173,8 @@ def test_what_is_asked_wrongly(headwater: Headwater, shop: Path, tmp_path: Path)
         ("connect", "signal", "nope", "pause", "--where", "1", *where): "Add --table.",
         ("connect", "status", "--data", str(tmp_path / "none")): "no source and no sink has run",
         ("doctor", "oracle://db/shop"): "names no database that can be captured",
+        ("doctor", "postgresql://me:secret@[db/shop"): "postgresql://...: invalid ipv6 url. Write",
+        ("doctor", "mysql://me:secret@db:330x/shop"): "mysql://...: port could not be cast",
     }.items():
         result = run(*arguments)
         assert result.code == 1 and said in result.err and len(result.err.splitlines()) == 1, result.err
@@ -185,6 +188,16 @@ def test_doctor(shop: Path) -> None:
     assert result.code == 0 and result.objects[-2]["verdict"] == "warning"
     result = run("doctor", "sqlite:////nowhere/shop.db")
     assert result.code == 1 and "1 of 2 checks stand in the way" in result.err
+    result = run("doctor", f"sqlite://{shop.parent}", "--name", "folder")
+    assert result.code == 1 and result.rows[1][:2] == ["file", "wrong"] and "there is no file" in result.out
+
+
+def test_metrics_where_another_listens(headwater: Headwater, shop: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("connect", str(shop), "--bootstrap", headwater.bootstrap, "--metrics-port", str(port))
+    said = f"cannot serve metrics at 127.0.0.1:{port}: address already in use. Choose another --metrics-port."
+    assert result.code == 1 and result.err.splitlines() == [f"headwater: {said}"]
 
 
 def test_a_duplicate_source_is_refused(tmp_path: Path) -> None:

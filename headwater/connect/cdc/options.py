@@ -52,7 +52,16 @@ class CdcOptions:
     data: Path = DATA  # for what can be rebuilt; set when the source is run
 
     def __post_init__(self) -> None:
-        scheme = urlsplit(self.url).scheme
+        try:
+            parts = urlsplit(self.url)
+            scheme = parts.scheme
+            if SCHEMES.get(scheme) == "mysql":
+                _ = parts.port  # PostgreSQL's own URLs may have several
+        except ValueError as error:
+            # Not as it is: nobody can tell where its password would be.
+            shown = f"{self.url.partition('://')[0]}://..."
+            step = "Write SCHEME://USER:PASSWORD@HOST:PORT/DATABASE."
+            raise ApplicationInvalid("capture", shown, str(error).lower(), step) from error
         if scheme not in SCHEMES:
             raise self._wrong(f"{scheme or self.url!r} names no database that can be captured", _KNOWN)
         if not self.logical_name:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -58,11 +58,10 @@ class StatusCollector(Collector):
 
 def serve_metrics(engine: "Engine", port: int) -> int:
     """Serves the metrics on loopback; gives the port, which the system chooses when it is 0."""
+    from headwater.connect.metrics import SourceCollector, serve_registry
+
     registry = CollectorRegistry()
     registry.register(StatusCollector(engine))
     if engine.app.connectors:
-        from headwater.connect.metrics import SourceCollector
-
         registry.register(SourceCollector(engine.settings.data))
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
-    return int(server.server_port)
+    return serve_registry(registry, port)

@@ -16,7 +16,7 @@ def examine(options: CdcOptions) -> list[Check]:
     """All checks, the most important first."""
     path = file_of(options.url)
     checks = [_library()]
-    if not path.exists():
+    if not path.is_file():
         mend = "Name the file: sqlite:///shop.db, or with four slashes sqlite:////srv/shop.db."
         return [*checks, Check("file", "wrong", f"there is no file {path.absolute()}", mend)]
     try:
