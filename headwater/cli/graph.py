@@ -28,6 +28,7 @@ def graph(
       headwater graph shop.py
       headwater graph shop.py --svg shop.svg
     """
+    from headwater.errors import BadInput
     from headwater.streams.drawing import as_svg, as_text, detail
     from headwater.streams.loading import load_app
 
@@ -38,7 +39,11 @@ def graph(
         if str(svg) == "-":
             say(drawing)
         else:
-            svg.write_text(drawing)
+            try:
+                svg.write_text(drawing, "utf-8")
+            except OSError as error:
+                cause = (error.strerror or str(error)).lower()
+                raise BadInput("draw into", str(svg), cause, "Name a file that can be written to.") from error
     elif json:
         for source in checked.sources.values():
             print_json({"name": source.name, "kind": "source", "inputs": [], "detail": source.describe()})

@@ -77,6 +77,8 @@ def test_the_graph_as_svg(shop: Path, tmp_path: Path) -> None:
     arrows = [path for path in root.iter(f"{space}path") if path.get("marker-end")]
     assert len(arrows) == 4
     assert run("graph", str(shop), "--svg", "-").out == drawing.read_text() + "\n"
+    refused = run("graph", str(shop), "--svg", str(tmp_path))
+    assert refused.code == 1 and f"cannot draw into {tmp_path}: is a directory. Name a file" in refused.err
 
 
 def test_one_of_several_applications_is_chosen_by_its_name(tmp_path: Path) -> None:
