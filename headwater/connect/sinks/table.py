@@ -66,20 +66,46 @@ class TableSink(Sink):
         changes: dict[str, Change] = {}
         dead: dict[int, str] = {}
         read = self._reader.read
+        first = span.start  # of the records behind the last that emptied the table
+        before: dict[int, int] | None = None
         for index in newest(keys, span):
             try:
                 found = read(keys[index], values[index], offsets[index])
             except Unreadable as error:
                 dead[index] = str(error)
+                # It says nothing of its row: what does is the last record before it that can be used.
+                before = before if before is not None else predecessors(keys, span)
+                for change in self._read_before(index, first, before, keys, values, offsets, dead):
+                    if change.id not in changes or changes[change.id].offset < change.offset:
+                        changes[change.id] = change
                 continue
             if found is None:
                 self._finish(place, columns, changes, dead, offsets[index])
                 changes, dead = {}, {}
                 self._empty(place, offsets[index])
+                first = index + 1
             else:
                 for change in found:
                     changes[change.id] = change
         self._finish(place, columns, changes, dead, behind)
+
+    def _read_before(
+        self,
+        index: int,
+        first: int,
+        before: Mapping[int, int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        offsets: list[int],
+        dead: dict[int, str],
+    ) -> list[Change]:
+        """The changes of the last record of the same key that can be used, from `first` on; `dead` gets the others."""
+        while (index := before.get(index, -1)) >= first:
+            try:
+                return self._reader.read(keys[index], values[index], offsets[index]) or []
+            except Unreadable as error:
+                dead[index] = str(error)
+        return []
 
     def _finish(
         self, place: Place, columns: Columns, changes: dict[str, Change], dead: dict[int, str], after: int
@@ -148,3 +174,19 @@ def newest(keys: Sequence[bytes | None], span: range) -> Iterator[int]:
         return iter(span)
     without = [index for index in span if keys[index] is None]
     return iter(sorted([*last.values(), *without]))
+
+
+def predecessors(keys: Sequence[bytes | None], span: range) -> dict[int, int]:
+    """For each record with a key the index of the one before it with the same key, if there is one.
+
+    >>> predecessors([b"a", b"b", None, b"a", b"a", None], range(6))
+    {3: 0, 4: 3}
+    """
+    last: dict[bytes, int] = {}
+    found = {}
+    for index in span:
+        if (key := keys[index]) is not None:
+            if key in last:
+                found[index] = last[key]
+            last[key] = index
+    return found

@@ -165,6 +165,19 @@ def test_what_cannot_be_used_is_set_aside_and_the_rest_goes_on(
     ]
 
 
+def test_what_cannot_be_used_hides_no_older_record_of_its_key(
+    connection: Connection, redis: Redis, topic: str
+) -> None:
+    records: list[Pair] = [upsert({"id": n, "name": "void"}, "r") for n in range(4)]
+    records += [(None, event("t"))]
+    records += [upsert({"id": 1, "name": "old"}), upsert({"id": 1, "name": "new"})]
+    records += [upsert({"id": 2, "name": "gone"}), *delete(2)]
+    records += [(key(n), b"not json %d" % again) for n in range(4) for again in range(2)]
+    records += [upsert({"id": 3, "name": "after"})]
+    follow(connection, redis, topic, records)
+    assert rows(redis, topic) == {"1": {"id": 1, "name": "new"}, "3": {"id": 3, "name": "after"}}
+
+
 def test_several_partitions(connection: Connection, redis: Redis, topic: str) -> None:
     produce(connection, topic, [upsert({"id": number}) for number in range(1000)], partitions=3)
     with following(connection, sink_of(redis, topic)) as worker:
