@@ -8,7 +8,8 @@ the topic's id, by which another one of the name is known.
 
 Columns: ``_op`` (c, u, d, r, t, m; ``tombstone`` for a record without a value; null for a plain row), ``_key`` (JSON),
 ``_partition``, ``_offset``, ``_log_time``, ``_source_time`` (when the database changed it), ``_before`` (JSON, where
-the event has it), and the columns of the row after the change; of a delete, those of the row before it.
+the event has it), and the columns of the row after the change; of a delete, those of the row before it. A time that no
+reader knows is null.
 """
 
 import fcntl
@@ -37,6 +38,7 @@ from headwater.errors import ConnectionLost, SinkImpossible
 OWN = ("_op", "_key", "_partition", "_offset", "_log_time", "_source_time", "_before")
 _OWN = frozenset(OWN)
 _MILLISECONDS = pa.timestamp("ms", "UTC")
+_FARTHEST = (2**63 - 1) // 1000  # milliseconds that are microseconds in 64 bits
 _NAME = re.compile(r"(\d+)-(\d{20})-(\d{20})\.parquet\Z")
 _TEMPORARY = ".part-"  # readers leave out what begins with a dot
 
@@ -222,8 +224,8 @@ class ParquetSink(Sink):
             "_key": pa.array([_key_text(keys[index]) for index in kept], pa.string()),
             "_partition": pa.array([place[1]] * len(kept), pa.int32()),
             "_offset": pa.array(columns.offsets[kept], pa.int64()),
-            "_log_time": pa.array(columns.timestamps[kept], pa.int64()).cast(_MILLISECONDS),
-            "_source_time": pa.array([event.source_ms for event in events], _MILLISECONDS),
+            "_log_time": _times(columns.timestamps[kept].tolist()),
+            "_source_time": _times([event.source_ms for event in events]),
             "_before": pa.array([_json(event.before) for event in events], pa.string()),
         }
         rows = [_renamed(event.before if event.op == "d" else event.after) for event in events]
@@ -256,14 +258,31 @@ def _as(table: pa.Table, name: str, kind: pa.DataType | None) -> Any:
 
 
 def _renamed(row: Row | None) -> Row | None:
-    """A row none of whose columns is called like one of our own.
+    """A row none of whose columns is called like one of our own, nor like another one then.
 
-    >>> _renamed({"_op": 1, "id": 2})
-    {'_op_': 1, 'id': 2}
+    >>> _renamed({"_op": 1, "id": 2}), _renamed({"_op": 1, "_op_": 2})
+    ({'_op_': 1, 'id': 2}, {'_op__': 1, '_op_': 2})
     """
     if row is None or _OWN.isdisjoint(row):
         return row
-    return {f"{name}_" if name in _OWN else name: value for name, value in row.items()}
+    return {_free(name, row) if name in _OWN else name: value for name, value in row.items()}
+
+
+def _free(name: str, row: Row) -> str:
+    while name in row:
+        name += "_"
+    return name
+
+
+def _times(milliseconds: Iterable[int | None]) -> pa.Array:
+    """Points in time; null for what is none, such as nanoseconds: readers that count in microseconds fail at it, and
+    with it at the whole table.
+
+    >>> _times([0, None, 2**60]).cast(pa.int64()).to_pylist()
+    [0, None, None]
+    """
+    kept = [each if each is not None and abs(each) <= _FARTHEST else None for each in milliseconds]
+    return pa.array(kept, _MILLISECONDS)
 
 
 def _key_text(key: bytes | None) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.client.admin import Admin
 from headwater.client.connection import Connection
+from headwater.client.writer import Writer
 from headwater.connect.sinks.factory import parquet as declare
 from headwater.connect.sinks.sink import Sink
 from headwater.errors import RecordsMissed, SinkImpossible
@@ -148,6 +149,21 @@ def test_what_is_no_row_is_set_aside_once(connection: Connection, tmp_path: Path
     assert [headers["headwater.offset"] for *_, headers in dead_of(connection, topic)] == ["0", "1"]
     follow(connection, tmp_path, topic, [upsert({"id": 3})])
     assert query(tmp_path, topic, "_offset, id") == [(2, 3)]
+
+
+def test_times_that_are_none_and_names_like_ours(connection: Connection, tmp_path: Path, topic: str) -> None:
+    config = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    Admin(connection).create_topic(topic, 1, configs=config)
+    with Writer(connection) as writer:
+        for moment in (5, 2**60, 2**64 - 1):  # the second is of who counts in nanoseconds
+            row = {"id": 1, "_op": "mine", "_op_": "theirs"}
+            value = {"op": "c", "before": None, "after": row, "source": {"ts_ms": moment}}
+            writer.write(topic, json.dumps(value).encode(), key(1), timestamp=min(moment, 2**60))
+    with following(connection, sink_of(tmp_path, topic)) as worker:
+        until(caught_up(worker, 3))
+    found = query(tmp_path, topic, "epoch_ms(_log_time), epoch_ms(_source_time), _op, _op__, _op_")
+    named = ("c", "mine", "theirs")
+    assert found == [(5, 5, *named), (None, None, *named), (None, None, *named)]
 
 
 def test_several_partitions(connection: Connection, tmp_path: Path, topic: str) -> None:
