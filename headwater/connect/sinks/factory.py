@@ -1,5 +1,6 @@
 """``hw.redis``, ``hw.search`` and ``hw.parquet``: what follows a topic, as sinks of an application."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ class RedisFollower(Common):
         self._one_of("form", ("json", "hash"))
         RedisAddress(self.url)
         Identity(self.key)
-        if self.ttl is not None and not self.ttl >= 0.001:
+        if self.ttl is not None and not 0.001 <= self.ttl < math.inf:
             step = "Give seconds, or leave it out."
             raise ApplicationInvalid("declare", f"the sink {self.name}", f"ttl is {self.ttl!r}", step)
 

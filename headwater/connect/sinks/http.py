@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from headwater.errors import ApplicationInvalid, ConnectionLost
+from headwater.errors import ApplicationInvalid, ConnectionLost, SinkImpossible
 
 ANSWER_SECONDS = 120.0
 
@@ -72,7 +72,12 @@ class HttpConnection:
     def __init__(self, address: HttpAddress) -> None:
         self.address = address
         self._headers = address.all_headers()
-        self._connection = address.connect()
+        try:
+            self._connection = address.connect()
+        except OSError as error:
+            cause = (error.strerror or str(error)).lower()
+            step = "Let ca be a file of certificates (PEM) that can be read, and start the sink again."
+            raise SinkImpossible("use the certificates in", str(address.ca), cause, step) from error
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
@@ -92,6 +97,10 @@ class HttpConnection:
             reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or repr(error)
             step = "Look at the server; the sink goes on by itself when it answers again."
             raise ConnectionLost("reach", self.address.shown, reason.lower(), step) from error
+        except ValueError as error:  # a name, or a header, that cannot be sent
+            self.close()
+            step = "Correct url and headers of the sink."
+            raise SinkImpossible("ask", self.address.shown, str(error), step) from error
 
     def close(self) -> None:
         """Ends it; the next request opens it again."""

@@ -124,6 +124,9 @@ class RedisConnection:
             self._socket = address.connect()
         except OSError as error:
             raise self._lost(error) from error
+        except UnicodeError as error:
+            step = "Correct the URL of the sink."
+            raise SinkImpossible("reach", address.shown, "this is no name of a server", step) from error
         self._socket.settimeout(ANSWER_SECONDS)
         self._stream = self._socket.makefile("rb", buffering=1 << 16)
         if greeting := address.greeting():

@@ -269,6 +269,13 @@ def test_passwords_and_databases(connection: Connection, topic: str) -> None:
         look.close()
 
 
+def test_a_name_that_no_server_can_have_stops_it(connection: Connection, topic: str) -> None:
+    produce(connection, topic, [upsert({"id": 1})])
+    sink = declare(f"redis://{'a' * 70}", topic=topic).make(Path())
+    with pytest.raises(SinkImpossible, match="no name of a server"), following(connection, sink) as worker:
+        until(lambda: worker.status().state == "failed")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -279,6 +286,7 @@ def test_passwords_and_databases(connection: Connection, topic: str) -> None:
         {"key": "user:{id!r}"},
         {"form": "xml"},
         {"ttl": -1},
+        {"ttl": float("inf")},
         {"format": "avro"},
         {"on_gap": "hope"},
         {"topic": "a b"},

@@ -238,3 +238,30 @@ def test_a_server_that_does_not_let_us_in_stops_it(connection: Connection, topic
         following(connection, sink_of(url, topic)) as worker,
     ):
         until(lambda: worker.status().state == "failed")
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "said"),
+    [
+        ("localhost", {"ca": "/nowhere/ca.pem"}, "use the certificates in /nowhere/ca.pem: no such file"),
+        ("localhost", {"ca": __file__}, "use the certificates in .*no certificate"),
+        ("a" * 70, {}, "ask https://aaa.*Correct url and headers"),
+    ],
+)
+def test_what_nothing_can_be_asked_with_stops_it(
+    connection: Connection, topic: str, host: str, options: dict[str, str], said: str
+) -> None:
+    produce(connection, topic, [upsert({"id": 1})])
+    sink = sink_of(f"https://{host}:1", topic, **options)
+    with pytest.raises(SinkImpossible, match=said), following(connection, sink) as worker:
+        until(lambda: worker.status().state == "failed")
+
+
+def test_a_header_that_cannot_be_sent_stops_it(connection: Connection, topic: str) -> None:
+    produce(connection, topic, [upsert({"id": 1})])
+    with (
+        moody() as (url, _),
+        pytest.raises(SinkImpossible, match="Correct url and headers"),
+        following(connection, sink_of(url, topic, headers={"X-Team": "Δ"})) as worker,
+    ):
+        until(lambda: worker.status().state == "failed")
