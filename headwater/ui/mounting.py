@@ -14,8 +14,8 @@ from starlette.routing import Route
 from headwater.serve.serving import Serving
 from headwater.ui.facts import Gatherer
 from headwater.ui.pages import connect, overview, queries, query, topic, topics, view, views
-from headwater.ui.parts.elements import BASE
-from headwater.ui.parts.frame import THEME_SCRIPT, Frame
+from headwater.ui.parts.elements import BASE, box
+from headwater.ui.parts.frame import THEME_SCRIPT, Frame, heading
 
 _WAVE = "c3-3 6-3 9 0s6 3 9 0"
 _FAVICON = (
@@ -50,6 +50,15 @@ def mount(app: Starlette, serving: Serving) -> None:
     )
 
 
+class _Pages(ui.sub_pages):
+    """The pages, and what stands where there is none."""
+
+    def _render_404(self) -> None:
+        with box("hw-page", "main"):
+            path = ui.context.client.sub_pages_router.current_path
+            heading("There is no such page", path.split("?")[0], above=("", "Overview"))
+
+
 async def _to_root(request: Request) -> Response:
     return RedirectResponse(f"{BASE}/")
 
@@ -62,7 +71,7 @@ async def _root(gatherer: Gatherer) -> None:
     router.on_path_changed(frame.moved)
     frame.refresh(gatherer.facts())
     ui.timer(1.0, lambda: frame.refresh(gatherer.facts()))
-    ui.sub_pages(
+    _Pages(
         {
             "/": lambda: overview.build(gatherer),
             "/queries": lambda: queries.build(gatherer),

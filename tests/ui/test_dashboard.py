@@ -418,3 +418,15 @@ def test_what_is_not_there_is_said(page: Page, address: str) -> None:
     expect(tile(page, "records")).to_have_text("unknown")
     page.goto(f"{address}/queries/nothing")
     expect(page.locator("[data-state]")).to_have_text("is not a query of this application")
+
+
+def test_a_path_that_is_no_page_says_so_and_leads_back(browser: Browser, address: str) -> None:
+    page = new_page(browser)
+    for path in ("nowhere", "topics/a%2Fb"):
+        answer = page.goto(f"{address}/{path}")
+        assert answer is not None and answer.status == 404
+        expect(page.locator("h1")).to_have_text("There is no such page")
+    screenshot(page, "no-page")
+    page.get_by_role("link", name="Overview /").click()
+    expect(page).to_have_title("Overview · shop · Headwater")
+    page.context.close()
