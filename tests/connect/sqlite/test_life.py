@@ -460,12 +460,16 @@ def test_the_doctor(path: Path, writer: sqlite3.Connection, unique: Callable[[st
     writer.execute("CREATE TABLE bag (a)")
     writer.execute("CREATE TABLE expr (a INTEGER PRIMARY KEY, b)")
     writer.execute("CREATE UNIQUE INDEX lower_b ON expr (lower(b))")
+    writer.execute("CREATE TABLE 'two parts' (a INTEGER PRIMARY KEY)")
+    writer.execute("CREATE TABLE two_parts (a INTEGER PRIMARY KEY)")
     found = {check.what: check for check in examine(CdcOptions(f"sqlite:///{path}"))}
     assert {what: each.verdict for what, each in found.items()} == {
         "library": "fine", "file": "fine", "permissions": "fine", "journal": "fine", "changelog": "fine",
         "table users": "fine", "table loose": "warning", "table bag": "warning", "table expr": "warning",
+        "table two parts": "fine", "table two_parts": "warning",
     }  # fmt: skip
     assert all(each.mend for each in found.values() if each.verdict != "fine")
+    assert found["table two_parts"].found == "left out: its topic would be that of two parts"
     capture(path, name="mine").catch_up()
     assert "capture mine" in {each.what for each in examine(CdcOptions(f"sqlite:///{path}"))}
     assert [each.what for each in examine(CdcOptions("sqlite:///nowhere.db")) if each.stands_in_the_way] == [

@@ -65,10 +65,16 @@ def _tables(database: Database, options: CdcOptions) -> list[Check]:
     present = table_names(database.connection)
     wanted = present if options.tables is None else list(options.tables)
     checks = []
-    for name in wanted:
+    first: dict[str, str] = {}
+    for name in sorted(wanted):
         if name not in present:
             mend = "Create it, or correct tables=[...]; it is captured from when it is there."
             checks.append(Check(f"table {name}", "warning", "there is no such table", mend))
+            continue
+        if (taken := first.setdefault(options.table_topic("main", name), name)) != name:
+            mend = "Capture it under another name, with an hw.cdc of its own."
+            found = f"left out: its topic would be that of {taken}"
+            checks.append(Check(f"table {name}", "warning", found, mend))
             continue
         try:
             checks.append(_table(database, name))
