@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from headwater.connect.cdc.mysql.doctor import examine
+from headwater.connect.cdc.options import CdcOptions
 from tests.connect.mysql.harness import Capture, fresh_database
 from tests.support.mariadb import MariaDB
 
@@ -160,6 +162,11 @@ def test_tables_that_would_share_a_topic(mariadb: MariaDB, captures: list[Captur
         assert any(f"{database}.äber is left out" in note for note in capture.source.status().notes)
         capture.kill()
         mariadb.run("delete from `äber`", "delete from `über` where id = 9", database=database)
+    for tables, verdict in ((None, "warning"), (("über", "äber"), "wrong")):
+        checks = examine(CdcOptions(mariadb.url(database), tables=tables))
+        said = {check.what: check for check in checks}
+        assert said["topics"].verdict == verdict and "its topic would be that of" in said["topics"].found
+        assert said["tables"].verdict == "fine"
 
 
 def test_tables_made_of_a_select(mariadb: MariaDB, captures: list[Capture]) -> None:

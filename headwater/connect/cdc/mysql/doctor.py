@@ -1,8 +1,10 @@
 """Whether a MariaDB or MySQL server can be captured, point by point, each with how to mend it."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from headwater.connect.cdc.mysql.catalog import read_tables
+from headwater.connect.cdc.mysql.changes import topic_of
 from headwater.connect.cdc.mysql.connection import Database, StatementFailed
 from headwater.connect.cdc.mysql.schema import Filter, Table
 from headwater.connect.cdc.mysql.snapshot import quoted_name
@@ -158,9 +160,13 @@ def _retention(database: Database, options: CdcOptions) -> Iterator[Check]:
 
 
 def _tables(database: Database, options: CdcOptions) -> Iterator[Check]:
-    chosen = Filter(options.path_name, options.tables)
+    chosen = Filter(options.path_name, options.tables, partial(topic_of, options))
     found = read_tables(database, chosen)
-    missing = sorted(".".join(name) for name in chosen.named - set(found))
+    left_out = {name for name in sorted(chosen.named) if chosen.taken_by(*name) is not None}
+    if chosen.notes:
+        mend = "Capture one of them under another name, with an hw.cdc of its own: name=..."
+        yield Check("topics", "wrong" if left_out else "warning", _some(list(chosen.notes)), mend)
+    missing = sorted(".".join(name) for name in chosen.named - set(found) - left_out)
     if missing:
         mend = (
             "Correct the names, create the tables, or GRANT SELECT on them: what may not be read is not seen."
