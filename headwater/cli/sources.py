@@ -81,7 +81,7 @@ def run_sources(
     if os.environ.get(LEASH):
         threading.Thread(target=_follow_leash, args=(stopping,), name="leash", daemon=True).start()
     if seconds is not None:
-        timer = threading.Timer(seconds, stopping.set)
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), stopping.set)
         timer.daemon = True
         timer.start()
     if metrics_port is not None:

@@ -200,6 +200,13 @@ def test_metrics_where_another_listens(headwater: Headwater, shop: Path) -> None
     assert result.code == 1 and result.err.splitlines() == [f"headwater: {said}"]
 
 
+def test_running_for_longer_than_a_timer_can_wait(headwater: Headwater, shop: Path) -> None:
+    with started("connect", str(shop), "--bootstrap", headwater.bootstrap, "--seconds", "inf") as process:
+        assert process.stdout is not None and "ready on" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[1] == "" and process.returncode == 0
+
+
 def test_a_duplicate_source_is_refused(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     twice = "app.source(hw.cdc('sqlite:///shop.db'))\n"
