@@ -52,7 +52,8 @@ class Ticking:
     def read(self, name: str, counted: Mapping[str, Any], end: Offsets) -> None:
         """A batch read so much of an input."""
         if counted.get("newest") is not None:
-            self._newest[name] = max(int(counted["newest"]), self._newest[name] or 0)
+            newest, known = int(counted["newest"]), self._newest[name]
+            self._newest[name] = newest if known is None else max(newest, known)
         if counted.get("rows"):
             self._heard[name] = time.time()
         self._covered.update(end)

@@ -8,7 +8,10 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater import testing
+from headwater.client.connection import Connection
 from headwater.errors import ApplicationInvalid
+from headwater.streams.declarations import Format, Stream
+from headwater.streams.engine.ticking import Ticking
 from headwater.streams.silence import InputState, ticks_due
 from headwater.streams.times import lateness_of, required_time, time_of, watermarked, with_ticks, without_time
 from tests.streams.operators.disorder import second, seconds
@@ -166,3 +169,11 @@ def test_a_tick_frees_the_others_and_never_goes_back(inputs: dict[str, InputStat
         for name in set(inputs) - set(speaking) - set(due):
             mark = inputs[name].watermark
             assert mark is not None and mark > slowest - SECOND, "who is not moved holds nobody"  # type: ignore[operator]
+
+
+def test_ticks_know_times_of_before_1970() -> None:
+    stream = Stream("births", "births", "at timestamp", Format("json"), time="at")
+    ticking = Ticking(Connection("127.0.0.1:1"), [stream], {"births": "births.ticks"})
+    for newest in (-7_000_000, -9_000_000):
+        ticking.read("births", {"newest": newest, "rows": 1}, {})
+    assert ticking._state(stream, {}).newest == -7_000_000
