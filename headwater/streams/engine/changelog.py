@@ -55,13 +55,15 @@ class Changelog:
             self._news.wait()
             self._news.clear()
             last = self._stopped
-            try:
-                for view in self._topics:
+            for view in self._topics:
+                try:
                     self.publish(view)
-            except Exception as error:  # whatever it is: this thread is the only one that writes changelogs
-                logger.warning("the changelog waits: %s", first_line(error))
-                if not last:
-                    threading.Timer(PAUSE, self._news.set).start()
+                except (
+                    Exception
+                ) as error:  # whatever it is: this thread is the only one that writes changelogs
+                    logger.warning("the changelog of %s waits: %s", view, first_line(error))
+                    if not last:
+                        threading.Timer(PAUSE, self._news.set).start()
             if last:
                 return
 
