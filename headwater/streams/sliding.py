@@ -48,7 +48,7 @@ def sliding(
     own = col(_EVENT + moment)
     condition = (col(moment) <= own) & (col(moment) >= own - length)
     for key in keys:
-        condition = condition & (col(_EVENT + key) == col(key))
+        condition = condition & col(_EVENT + key).eqNullSafe(col(key))  # nulls are a key as well
     pairs = without_time(events.join(frame, condition), moment)
 
     same = reduce(and_, (col(_EVENT + name).eqNullSafe(col(name)) for name in frame.columns))

@@ -96,3 +96,12 @@ def test_what_cannot_be_computed_is_refused(spark: SparkSession) -> None:
         hw.sliding(
             rates.withColumn("m", F.create_map("value", "value")), "1 minute", by="value", n=F.count("*")
         )
+
+
+def test_events_without_a_key_are_events_of_one_key(spark: SparkSession) -> None:
+    def counted(events: DataFrame) -> DataFrame:
+        return hw.sliding(events, "10 seconds", by="k", lately=F.count("*")).select("k", "lately")
+
+    rows = [{"k": key, "at": f"2026-01-01 10:00:0{number}"} for number, key in enumerate([None, "a", None])]
+    result = testing.run(counted, events=testing.Rows(rows, schema=SCHEMA, time="at"))
+    assert sorted_rows(row.values() for row in result) == [(None, 1), (None, 2), ("a", 1)]
