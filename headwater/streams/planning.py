@@ -202,7 +202,7 @@ def _check_kept(node: Output, frame: DataFrame) -> None:
         except AnalysisException as error:
             cause = f"JSON cannot hold it: {sentence(error)}"
     else:
-        cause = unwritable(frame.schema)
+        cause = unwritable(frame.schema, node.partition_by)
     if cause is not None:
         step = "Cast, rename or drop the column."
         raise ApplicationInvalid("declare", describe(node.function), cause, step)

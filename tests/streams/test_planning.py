@@ -90,6 +90,18 @@ def files_of_batches(app: hw.App) -> None:
         return clicks.withColumn("Batch", F.lit(1))
 
 
+def files_of_partitions_alone(app: hw.App) -> None:
+    @app.files("/nonexistent/warehouse", partition_by="page")
+    def pages(clicks: DataFrame) -> DataFrame:
+        return clicks.select("page")
+
+
+def files_by_window(app: hw.App) -> None:
+    @app.files("/nonexistent/warehouse", partition_by="window")
+    def pages(clicks: DataFrame) -> DataFrame:
+        return clicks.groupBy(hw.tumbling("at", "1 minute")).count()
+
+
 @pytest.mark.parametrize(
     ("declare", "said"),
     [
@@ -114,6 +126,11 @@ def files_of_batches(app: hw.App) -> None:
         (view_of_views_of_intervals, "{function}: the column 'lasts': no view keeps the type 'interval'"),
         (files_of_nothing, "{function}: Parquet has no type for its column 'nothing' (void)"),
         (files_of_batches, "{function}: its column 'Batch' would be hidden"),
+        (files_of_partitions_alone, "{function}: it returns no column besides those of partition_by"),
+        (
+            files_by_window,
+            "{function}: it is partitioned by 'window' (struct<start:timestamp,end:timestamp>)",
+        ),
     ],
 )
 def test_a_fault_of_a_function_is_one_line_that_names_it(

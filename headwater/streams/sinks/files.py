@@ -13,11 +13,20 @@ import re
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, NullType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    NullType,
+    StructType,
+    VariantType,
+)
 
 from headwater.streams.engine.checkpoint import Checkpoint
 
 BATCH = "batch"
+_NOT_IN_PATHS = (StructType, ArrayType, MapType, VariantType)  # types that Spark takes for no partition
 
 
 class FileSink:
@@ -77,13 +86,20 @@ def _first(files: Any, at: Any, path: str, checkpoint: str, number: int) -> int:
     return first
 
 
-def unwritable(schema: StructType) -> str | None:
+def unwritable(schema: StructType, partition_by: tuple[str, ...] = ()) -> str | None:
     """Why rows of this schema cannot be written, if they cannot.
 
     >>> unwritable(StructType().add("batch", "integer"))
     "its column 'batch' would be hidden by the number of the batch, which is in the name of each directory"
+    >>> unwritable(StructType().add("day", "date"), ("day",))
+    'it returns no column besides those of partition_by, and files would be without any'
     """
     for field in schema:
+        if field.name in partition_by and isinstance(field.dataType, _NOT_IN_PATHS):
+            return (
+                f"it is partitioned by {field.name!r} ({field.dataType.simpleString()}), and the name of a directory "
+                "has room for a plain value"
+            )
         if field.name.lower() == BATCH:
             return (
                 f"its column {field.name!r} would be hidden by the number of the batch, which is in the name of each "
@@ -91,6 +107,8 @@ def unwritable(schema: StructType) -> str | None:
             )
         if _is_unknown_to_parquet(field.dataType):
             return f"Parquet has no type for its column {field.name!r} ({field.dataType.simpleString()})"
+    if partition_by and set(schema.fieldNames()) == set(partition_by):
+        return "it returns no column besides those of partition_by, and files would be without any"
     return None
 
 
