@@ -8,7 +8,7 @@ value says that its key was deleted; it is no event either, and is counted as a 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams import tables
@@ -64,7 +64,9 @@ def schema_of(stream: Stream) -> StructType:
                 "Name the column of the event time, LOG_TIME or PROCESSING_TIME.",
             )
         kind = schema[stream.time].dataType
-        if not isinstance(kind, TimestampType | TimestampNTZType):
+        if not isinstance(
+            kind, TimestampType
+        ):  # a timestamp_ntz is no moment, and Spark has no watermark of it
             raise ApplicationInvalid(
                 "declare",
                 subject,

@@ -147,6 +147,18 @@ def test_a_fault_of_a_function_is_one_line_that_names_it(
     assert "\n" not in message
 
 
+def test_an_event_time_is_a_moment(spark: SparkSession, tmp_path: Path) -> None:
+    app = hw.App("shop")
+    app.stream("readings", "id long, at timestamp_ntz", time="at")
+
+    @app.view(key="id")
+    def newest(readings: DataFrame) -> DataFrame:
+        return readings
+
+    with pytest.raises(HeadwaterError, match="its event time 'at' is of type timestamp_ntz"):
+        planned(spark, app, tmp_path)
+
+
 def test_names_of_columns_may_have_anything_in_them(spark: SparkSession, tmp_path: Path) -> None:
     app = app_of(lambda app: None)
     names = ["the page.", "`x` y", "größe"]
