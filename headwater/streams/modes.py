@@ -17,6 +17,8 @@ from headwater.streams.faults import sentence
 
 Mode = Literal["update", "append", "complete"]
 
+_WATERMARK = "EventTimeWatermark"
+
 _CANDIDATES: dict[Emit | None, tuple[Mode, ...]] = {
     None: ("update", "append", "complete"),
     "updates": ("update", "complete"),
@@ -66,6 +68,13 @@ def choose_mode(
             "Spark has no sessions over all events together",
             "Group by a column besides the session.",
         )
+    if any(_is_second_watermark(node) for node in _nodes(frame)):
+        raise ApplicationInvalid(
+            "run",
+            subject,
+            "it sets an event time where there is one already, and Spark runs no query with two of them in a row",
+            "Declare the stream without time=..., or leave hw.event_time out.",
+        )
     refusals: dict[Mode, str] = {}
     for mode in _CANDIDATES[wanted]:
         if mode == "complete" and not complete:
@@ -79,12 +88,16 @@ def choose_mode(
 
 def has_watermark(frame: DataFrame) -> bool:
     """Whether any input of the frame has an event time."""
-    return any(node.nodeName() == "EventTimeWatermark" for node in _nodes(frame))
+    return any(node.nodeName() == _WATERMARK for node in _nodes(frame))
 
 
 def _nodes(frame: DataFrame) -> Iterator[Any]:
     """The operators of the frame, from its result to its inputs."""
-    waiting = [_analyzed(frame)]
+    return _within(_analyzed(frame))
+
+
+def _within(plan: Any) -> Iterator[Any]:
+    waiting = [plan]
     while waiting:
         node = waiting.pop()
         yield node
@@ -100,6 +113,13 @@ def _is_session_alone(node: Any) -> bool:
     return key.getClass().getSimpleName() == "AttributeReference" and bool(
         key.metadata().contains("spark.sessionWindow")
     )
+
+
+def _is_second_watermark(node: Any) -> bool:
+    """A watermark above another one: Spark notices only when it runs."""
+    if node.nodeName() != _WATERMARK:
+        return False
+    return any(each.nodeName() == _WATERMARK for each in _within(node.child()))
 
 
 def _refusal(frame: DataFrame, mode: Mode) -> str | None:

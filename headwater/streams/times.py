@@ -50,10 +50,9 @@ def corrected_time(happened: str | Column, sent: str | Column, received: str | C
 
 
 def event_time(frame: DataFrame, time: Column, *, lateness: Duration, name: str = "event_time") -> DataFrame:
-    """The frame with a computed event time in the column `name`, in place of the event time it had.
+    """The frame with a computed event time in the column `name`, for streams that are declared without `time`.
 
-    A watermark that the frame has had goes on beside the new one, and Spark follows the slower of the two; a
-    stream that is declared without `time` has none.
+    Spark takes no second event time above one that is there: such a function is refused.
     """
     columns = [_unmarked(frame, column) for column in frame.columns if column != name]
     return frame.select(*columns, time.alias(name)).withWatermark(

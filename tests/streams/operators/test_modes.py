@@ -93,3 +93,10 @@ def test_a_frame_that_does_not_stream_is_refused(spark: SparkSession) -> None:
 def test_watermarks_are_found_wherever_they_are(rates: DataFrame, timed: DataFrame) -> None:
     assert not has_watermark(rates)
     assert has_watermark(rates.select("value").join(timed.groupBy("value").count(), "value"))
+
+
+def test_a_second_event_time_is_refused_before_spark_fails(timed: DataFrame) -> None:
+    again = hw.event_time(timed, F.col("timestamp") - F.expr("interval 1 hour"), lateness="1 minute")
+    for frame in (again, again.groupBy(hw.tumbling("event_time", "1 minute")).count()):
+        with pytest.raises(ApplicationInvalid, match="it sets an event time where there is one already"):
+            choose_mode(prepared(frame))
