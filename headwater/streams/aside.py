@@ -33,7 +33,7 @@ from headwater.streams.declarations import Stream
 from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint, Offsets
 from headwater.streams.engine.watch import first_line
 from headwater.streams.inputs import problems, times
-from headwater.streams.late import WindowUse, is_late
+from headwater.streams.late import FIRST_WATERMARK, WindowUse, is_late
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.topic_read import PROBLEM
 
@@ -160,6 +160,8 @@ class Aside:
         What the checkpoint says of them is read now: it forgets.
         """
         records = [checkpoint.batch(number) for number in range(batches.start - 1, batches.stop)]
+        if batches.start == 0 and records[1] is not None:
+            records[0] = _before(records[1], streams)
         steps = tuple(
             (before, now) for before, now in pairwise(records) if before is not None and now is not None
         )
@@ -220,9 +222,7 @@ class Aside:
     def _copy_late(self, late: LateEvents) -> None:
         writer = self._late_writer(late.query)
         position = writer.position()
-        steps = [
-            (before, now) for before, now in late.steps if now.id >= position and before.watermark is not None
-        ]
+        steps = [(before, now) for before, now in late.steps if now.id >= position]
         if not steps:
             return
         reasons: dict[tuple[str, int, int], str] = {}
@@ -243,9 +243,10 @@ class Aside:
         marks = []
         for before, now in steps:
             begin, end = before.offsets.get(stream.topic, {}), now.offsets.get(stream.topic, {})
-            if end and begin != end and before.watermark is not None:
-                late = is_late(F.col(stream.time), before.watermark, windows)
-                mark = str(before.watermark.replace(tzinfo=None))
+            if end and begin != end:
+                watermark = before.watermark or FIRST_WATERMARK
+                late = is_late(F.col(stream.time), watermark, windows)
+                mark = str(watermark.replace(tzinfo=None))
                 marks.append(F.when(_is_between(begin, end) & late, F.lit(mark)))
         if not marks:
             return {}
@@ -345,6 +346,19 @@ class _DeadLetters:
         if self._writer is None:
             self._writer = TransactionalWriter(self._connection, self._name)
         return self._writer
+
+
+def _before(first: BatchRecord, streams: Sequence[Stream]) -> BatchRecord:
+    """What stands before the first batch of a query.
+
+    Of streams that are not read from their beginning nobody knows where it began: nothing of them is looked at.
+    """
+    whole = {stream.topic for stream in streams if stream.start == "earliest"}
+    begun = {
+        topic: dict.fromkeys(partitions, 0) if topic in whole else partitions
+        for topic, partitions in first.offsets.items()
+    }
+    return BatchRecord(first.id - 1, begun, None)
 
 
 def _is_between(begin: Mapping[int, int], end: Mapping[int, int]) -> Column:

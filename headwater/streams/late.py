@@ -8,7 +8,7 @@ and the windows around that moment say how long they all are, and how far apart.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -21,6 +21,9 @@ from headwater.streams.state import SESSION_WINDOW, elements, position, ways_int
 
 # What a window with gaps says of itself besides: how many microseconds lie between the beginnings of two.
 EVERY = "headwater.every"
+
+# Where event time stands before the first event for Spark: older ones are late from the beginning.
+FIRST_WATERMARK = datetime.fromtimestamp(0, UTC)
 
 _MOMENT = 1_767_225_600_000_000  # in microseconds, 2026-01-01: any one would do
 

@@ -241,6 +241,17 @@ def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> 
     assert b"behind the watermark" in dict(late[0].headers() or [])["headwater.reason"]
 
 
+def test_an_event_of_before_the_first_watermark_is_set_aside_and_counted(bench: Bench) -> None:
+    app = app_with_views()
+    old = {"id": 1, "k": "old", "v": 1.0, "at": "1950-01-01T00:00:00Z"}
+    with bench.running(app) as engine:
+        bench.send("events", [*events(3), old])
+        settle(engine)
+        wait_for(lambda: engine.status["stats"].late == 1)
+        assert {row["k"] for row in engine.store.rows("totals")} >= {"old"}
+    assert bench.values("stats.late") == [old]
+
+
 def versioned(version: int, factor: int) -> hw.App:
     app = hw.App("bench")
     app.stream("events", SCHEMA)

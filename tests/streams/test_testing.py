@@ -73,6 +73,16 @@ def test_what_comes_behind_the_watermark_is_late_and_does_not_count() -> None:
     assert rows.watermark == testing.at("2026-01-01 10:00:15")
 
 
+def test_what_is_older_than_the_first_watermark_is_late() -> None:
+    def counted(births: DataFrame) -> DataFrame:
+        return births.groupBy(hw.tumbling("at", "1 day")).count()
+
+    births = [{"at": "1950-01-01 10:00"}, {"at": "1970-01-01 00:00"}]
+    result = testing.run(counted, births=testing.Rows(births, schema="at timestamp", time="at"))
+    assert [row["count"] for row in result] == [1]
+    assert result.late == [("births", births[0])]
+
+
 def test_a_row_is_late_when_nothing_of_it_counts() -> None:
     """Windows that overlap: a row may be late for one and count in the next. Gaps: it may be in none at all."""
 

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from headwater.streams.app import App
 from headwater.streams.declarations import Emit, Function, Node, Table, Topic, View
 from headwater.streams.engine.session import start_session
 from headwater.streams.graph import describe, inputs_of
+from headwater.streams.late import FIRST_WATERMARK
 from headwater.streams.modes import Mode, choose_mode, prepared
 from headwater.streams.settings import load_stream_settings
 from headwater.streams.testing.dropped import is_dropped
@@ -255,18 +256,17 @@ def _late(
 ) -> list[tuple[str, Row]]:
     late: list[tuple[str, Row]] = []
     for number, step in enumerate(steps):
-        if step.late_from is None or step.late_from == datetime.fromtimestamp(0, UTC):
-            continue
+        late_from = step.late_from or FIRST_WATERMARK
         for name, one in streams.items():
             for row in one.batches[number] if number < len(one.batches) else []:
                 time = one.moment_of(row)
-                if time is None or time > step.late_from:
+                if time is None or time > late_from:
                     continue
                 alone = {
                     other: entry.still(spark, [row] if other == name else [])
                     for other, entry in streams.items()
                 }
-                if is_dropped(function, {**alone, **tables}, step.late_from):
+                if is_dropped(function, {**alone, **tables}, late_from):
                     late.append((name, row))
     return late
 
