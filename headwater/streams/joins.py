@@ -126,7 +126,7 @@ def _names_of_right(
                 "join",
                 subject,
                 f"both have a column {shown!r}",
-                "Rename it on one side, or say suffix='_right'.",
+                "Rename it on one side, or say another suffix: suffix='_second'.",
             )
         taken.add(shown)
         names[name] = shown
