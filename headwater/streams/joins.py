@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
 from headwater.streams.naming import col
-from headwater.streams.times import required_time, without_time
+from headwater.streams.state import HELD_BACK
+from headwater.streams.times import held_back_of, required_time, without_time
 
 How = Literal["inner", "left", "right", "full"]
 
@@ -57,11 +58,21 @@ def join(
         condition = condition & (col(_LEFT + key) == col(_RIGHT + key))
     joined = lefts.join(rights, condition, {"full": "full_outer"}.get(how, how))
 
-    unmarked = without_time(joined, _LEFT + left_time if how == "right" else _RIGHT + right_time)
+    times = (_LEFT + left_time, _RIGHT + right_time)
+    kept, other = reversed(times) if how == "right" else times
+    unmarked = without_time(joined, other)
+    held_back = held_back_of(left, left_time) + held_back_of(right, right_time) + earliest + latest
+
+    def shown_as(column: str, name: str) -> Column:
+        if column != kept:
+            return col(column).alias(name)
+        marks = dict(unmarked.schema[kept].metadata or {}) | {HELD_BACK: held_back}
+        return col(column).alias(name, metadata=marks)
+
     return unmarked.select(
         *(_key(key, how) for key in keys),
-        *(col(_LEFT + name).alias(name) for name in left.columns if name not in keys),
-        *(col(_RIGHT + name).alias(shown) for name, shown in names.items()),
+        *(shown_as(_LEFT + name, name) for name in left.columns if name not in keys),
+        *(shown_as(_RIGHT + name, shown) for name, shown in names.items()),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headwater.errors import ApplicationInvalid, HeadwaterError
 from headwater.streams import realtime
@@ -23,7 +23,7 @@ from headwater.streams.naming import quoted, type_text
 from headwater.streams.sinks.files import unwritable
 from headwater.streams.sinks.topics import records
 from headwater.streams.sinks.views import view_schema
-from headwater.streams.state import WATERMARK
+from headwater.streams.state import HELD_BACK, WATERMARK
 from headwater.streams.tables import changes_of, row_schema, view_of
 from headwater.views.definitions import fault
 
@@ -272,6 +272,17 @@ def _as_stream(node: Topic, schema: StructType, read: tuple[Stream, ...]) -> Str
         schema=fields,
         format=Format("json"),
         time=times[0] if times else None,
-        lateness=max((stream.lateness for stream in read), default=0),
+        lateness=_lateness(schema[times[0]], read) if times else 0,
         partitions=node.partitions,
     )
+
+
+def _lateness(time: StructField, read: tuple[Stream, ...]) -> int:
+    """How far behind its newest row a topic has others, whose times are in this column.
+
+    A pair comes with the later of its two, and who finds no partner when none can come any more: behind others
+    whose times are newer by the range of the join.
+    """
+    marks = time.metadata or {}
+    lateness = max(1000 * int(marks[WATERMARK]), *(stream.lateness for stream in read))
+    return lateness + int(marks.get(HELD_BACK, 0))

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame
 # How Spark marks an event time, with its delay, and a window made of it.
 WATERMARK = "spark.watermarkDelayMs"
 TIME_WINDOW, SESSION_WINDOW = "spark.timeWindow", "spark.sessionWindow"
+# What an event time says of itself behind a join: by how many microseconds the join holds rows back at most.
+HELD_BACK = "headwater.held_back"
 
 _STATEFUL = {
     "Aggregate",

@@ -13,7 +13,7 @@ from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME
 from headwater.streams.durations import Duration, interval
 from headwater.streams.naming import col
-from headwater.streams.state import WATERMARK
+from headwater.streams.state import HELD_BACK, WATERMARK
 
 __all__ = [
     "LOG_TIME",
@@ -72,6 +72,11 @@ def time_of(frame: DataFrame) -> str | None:
 def lateness_of(frame: DataFrame, time: str) -> int:
     """The lateness of a column of event time, in milliseconds."""
     return int(frame.schema[time].metadata[WATERMARK])
+
+
+def held_back_of(frame: DataFrame, time: str) -> int:
+    """By how many microseconds the joins that a column of event time has come through hold rows back."""
+    return int((frame.schema[time].metadata or {}).get(HELD_BACK, 0))
 
 
 def required_time(frame: DataFrame, operation: str, subject: str) -> str:

@@ -197,3 +197,26 @@ def test_a_topic_has_all_digits_of_a_moment(spark: SparkSession) -> None:
         == row["value"]
         == '{"at":"2026-01-02T03:04:05.123456Z","day":"2026-01-02T03:04:05.000000"}'
     )
+
+
+def test_a_topic_read_further_down_is_as_late_as_what_made_it(spark: SparkSession, tmp_path: Path) -> None:
+    app = app_of(lambda app: None)
+    app.stream("readings", "id long, at timestamp")
+
+    @app.topic("joined", name="joined")
+    def joined(clicks: DataFrame) -> DataFrame:
+        return hw.join(clicks, clicks, on="page", before="1 minute", after="15 minutes", how="left")
+
+    @app.topic("joined.again", name="again")
+    def again(joined: DataFrame, clicks: DataFrame) -> DataFrame:
+        found = hw.join(joined, clicks, on="page", within="1 minute", how="right", suffix="_again")
+        return found.select(F.col("at_again").alias("time"))
+
+    @app.topic("computed", name="computed")
+    def computed(readings: DataFrame) -> DataFrame:
+        return hw.event_time(readings, F.col("at"), lateness="1 minute")
+
+    streams = planned(spark, app, tmp_path).streams
+    lateness = {name: stream.lateness // 1_000_000 for name, stream in streams.items()}
+    # A topic that is read has its rows late already: what the next join holds back comes on top.
+    assert lateness == {"clicks": 10, "readings": 0, "joined": 970, "again": 970 + 120, "computed": 60}

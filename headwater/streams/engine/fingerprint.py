@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from headwater.streams.state import HELD_BACK
 
 _INVENTED = re.compile(
     r"#\d+L?"  # ids of columns
@@ -65,10 +68,21 @@ def fingerprint(
             "kind": kind,
             "spark": spark.version,
             "plan": hashlib.sha256(f"{plan}\n{extra!r}".encode()).hexdigest()[:16],
-            "schema": hashlib.sha256(frame.schema.json().encode()).hexdigest()[:16],
+            "schema": hashlib.sha256(_schema_text(frame.schema).encode()).hexdigest()[:16],
             **({"rows": rows} if rows is not None else {}),
         }
     )
+
+
+def _schema_text(schema: StructType) -> str:
+    """As Spark writes it, without what a join says for those who read its topic: its range is in the plan."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: without(entry) for name, entry in value.items() if name != HELD_BACK}
+        return [without(entry) for entry in value] if isinstance(value, list) else value
+
+    return json.dumps(without(schema.jsonValue()), separators=(",", ":"), sort_keys=True)
 
 
 def same_definition(one: str, other: str) -> bool:
