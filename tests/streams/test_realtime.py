@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater.client.admin import Admin
 from headwater.client.connection import Connection
 from headwater.client.reader import Reader
 from headwater.errors import ApplicationInvalid, EngineMissing
+from headwater.streams.declarations import Topic
 from headwater.streams.engine.engine import Engine
 from headwater.streams.inputs import events
 from headwater.streams.planning import plan
@@ -92,6 +94,25 @@ def test_without_the_connector_it_says_how_to_get_it(tmp_path: Path, monkeypatch
     settings = load_stream_settings(data=tmp_path, environ={}, directory=tmp_path)
     with pytest.raises(EngineMissing, match="headwater jars"):
         Engine(app, settings).start()
+
+
+def test_every_partition_of_a_topic_that_is_there_has_a_slot(tmp_path: Path) -> None:
+    app = hw.App("quick")
+    app.stream("numbers", "n long")
+
+    @app.topic("out", realtime=True)
+    def quick(numbers: DataFrame) -> DataFrame:
+        return numbers
+
+    with Headwater(tmp_path / "log") as server:
+        settings = load_stream_settings(
+            data=tmp_path, bootstrap=server.bootstrap, environ={}, directory=tmp_path
+        )
+        engine = Engine(app, settings)
+        outputs = [output for output in engine.graph.outputs() if isinstance(output, Topic)]
+        declared = engine._slots(outputs)
+        Admin(engine.connection).create_topic("numbers", 8)
+        assert declared is not None and engine._slots(outputs) == declared + 7
 
 
 def test_rows_pass_while_a_batch_would_still_be_planned(tmp_path: Path) -> None:

@@ -154,13 +154,17 @@ class Engine:
 
     def _slots(self, quick: list[Topic]) -> int | None:
         """How many tasks have to run at once, where there are queries that run in real time."""
+        if not quick:
+            return None
+        # A topic that is there may have more partitions than are declared: those without a slot would not be read.
+        there = {topic.name: topic.partitions for topic in Admin(self.connection).topics()}
         partitions = {
-            node.name: node.partitions
+            node.name: there.get(node.topic, node.partitions)
             for node in self.graph.nodes.values()
             if isinstance(node, Stream | Topic)
         }
         reads = [sum(partitions.get(name, 1) for name in topic.inputs) for topic in quick]
-        return realtime.slots(reads, shuffle_partitions()) if quick else None
+        return realtime.slots(reads, shuffle_partitions())
 
     def _open(self, stream: Stream, quick: bool, ticks: str | None = None) -> DataFrame:
         connector = quick or self.settings.source == "connector"
