@@ -12,7 +12,7 @@ from pyspark.sql.types import TimestampType
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME
 from headwater.streams.durations import Duration, interval
-from headwater.streams.naming import col
+from headwater.streams.naming import col, quoted
 from headwater.streams.state import HELD_BACK, WATERMARK
 
 __all__ = [
@@ -56,7 +56,7 @@ def event_time(frame: DataFrame, time: Column, *, lateness: Duration, name: str 
     """
     columns = [_unmarked(frame, column) for column in frame.columns if column != name]
     return frame.select(*columns, time.alias(name)).withWatermark(
-        name, interval(lateness, use="lateness", zero=True)
+        quoted(name), interval(lateness, use="lateness", zero=True)
     )
 
 
@@ -135,7 +135,7 @@ def watermarked(frame: DataFrame, time: str, lateness: Duration, *, keep: Column
     watermark, and only rows that pass them move it: each reader of the stream would have a time of its own.
     A condition that depends on the partition stays where it is, and keeps all those above it.
     """
-    timed = frame.withWatermark(time, interval(lateness, use="lateness", zero=True))
+    timed = frame.withWatermark(quoted(time), interval(lateness, use="lateness", zero=True))
     here = F.spark_partition_id() >= 0
     return timed.where(here if keep is None else keep & here)
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headwater.errors import ApplicationInvalid
 from headwater.streams.durations import Duration, microseconds
+from headwater.streams.naming import col
 from headwater.streams.state import WATERMARK
 from headwater.streams.times import lateness_of, required_time
 
@@ -42,4 +42,4 @@ def unique(frame: DataFrame, id: str | Sequence[str], within: Duration) -> DataF
 
 def _with_lateness(frame: DataFrame, time: str, milliseconds: int) -> DataFrame:
     marks = dict(frame.schema[time].metadata or {}) | {WATERMARK: milliseconds}
-    return frame.withColumn(time, F.col(time).alias(time, metadata=marks))
+    return frame.withColumn(time, col(time).alias(time, metadata=marks))

@@ -177,3 +177,14 @@ def test_ticks_know_times_of_before_1970() -> None:
     for newest in (-7_000_000, -9_000_000):
         ticking.read("births", {"newest": newest, "rows": 1}, {})
     assert ticking._state(stream, {}).newest == -7_000_000
+
+
+@pytest.mark.parametrize("name", ["event time", "event.time"])
+def test_an_event_time_may_have_any_name(spark: SparkSession, name: str) -> None:
+    def near(events: DataFrame) -> DataFrame:
+        first = hw.unique(events, "k", within="10 seconds")
+        return hw.join(first, events, on="k", within="1 second").select("k")
+
+    events = [{"k": "a", name: second(1)}, {"k": "a", name: second(2)}]
+    rows = testing.Rows(events, schema=f"k string, `{name}` timestamp", time=name)
+    assert testing.run(near, events=rows) == [{"k": "a"}, {"k": "a"}]
