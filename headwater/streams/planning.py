@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from headwater.errors import ApplicationInvalid, HeadwaterError
 from headwater.streams import realtime
 from headwater.streams.columns import noted
-from headwater.streams.declarations import Files, Format, Node, Output, Stream, Table, Topic, View
+from headwater.streams.declarations import Changes, Files, Format, Node, Output, Stream, Table, Topic, View
 from headwater.streams.engine.fingerprint import fingerprint
 from headwater.streams.faults import line_in, reason, sentence
 from headwater.streams.graph import Graph, describe
@@ -73,7 +73,7 @@ def plan(
     `open_stream` gives the DataFrame of a stream; it is told whether the query is to run in real time.
     """
     # One frame a stream: queries that compute several outputs read it once.
-    opened = functools.cache(open_stream)
+    opened = functools.cache(functools.partial(_open, open_stream))
     streams: dict[str, Stream] = {}
     view_schemas: dict[str, StructType] = {}
     pipelines: list[Pipeline] = []
@@ -119,6 +119,20 @@ def plan(
         if isinstance(node, Topic):
             streams[node.name] = _as_stream(node, frame.schema, read)
     return Plan(tuple(pipelines), tuple(recomputed), streams)
+
+
+def _open(open_stream: Callable[[Stream, bool], DataFrame], stream: Stream, quick: bool) -> DataFrame:
+    try:
+        return open_stream(stream, quick)
+    except AnalysisException as error:
+        if not (error.getCondition() or "").startswith("DATATYPE_MISMATCH"):
+            raise
+        raise ApplicationInvalid(
+            "read",
+            f"the {'table' if isinstance(stream, Changes) else 'stream'} {stream.name}",
+            sentence(error),
+            "Give the column a type that its values can be read as: keys of maps are strings.",
+        ) from error
 
 
 def _call(node: Output, inputs: Mapping[str, DataFrame]) -> DataFrame:

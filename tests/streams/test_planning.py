@@ -159,6 +159,23 @@ def test_an_event_time_is_a_moment(spark: SparkSession, tmp_path: Path) -> None:
         planned(spark, app, tmp_path)
 
 
+def test_a_topic_that_cannot_be_read_back_is_refused_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    app = app_of(lambda app: None)
+
+    @app.topic("pages")
+    def pages(clicks: DataFrame) -> DataFrame:
+        return clicks.select(F.create_map("user_id", "page").alias("page"))
+
+    @app.view(key="page")
+    def back(pages: DataFrame) -> DataFrame:
+        return pages
+
+    with pytest.raises(
+        HeadwaterError, match=r"cannot read the stream pages: .*can only contain STRING as a key"
+    ):
+        planned(spark, app, tmp_path)
+
+
 def test_names_of_columns_may_have_anything_in_them(spark: SparkSession, tmp_path: Path) -> None:
     app = app_of(lambda app: None)
     names = ["the page.", "`x` y", "größe"]
