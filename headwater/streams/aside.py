@@ -34,6 +34,7 @@ from headwater.streams.engine.checkpoint import BatchRecord, Checkpoint, Offsets
 from headwater.streams.engine.watch import first_line
 from headwater.streams.inputs import problems, times
 from headwater.streams.late import FIRST_WATERMARK, WindowUse, is_late
+from headwater.streams.naming import col
 from headwater.streams.settings import StreamSettings
 from headwater.streams.sources.topic_read import PROBLEM
 
@@ -245,15 +246,18 @@ class Aside:
             begin, end = before.offsets.get(stream.topic, {}), now.offsets.get(stream.topic, {})
             if end and begin != end:
                 watermark = before.watermark or FIRST_WATERMARK
-                late = is_late(F.col(stream.time), watermark, windows)
+                late = is_late(col(stream.time), watermark, windows)
                 mark = str(watermark.replace(tzinfo=None))
                 marks.append(F.when(_is_between(begin, end) & late, F.lit(mark)))
         if not marks:
             return {}
-        texts = [as_text(stream.topic, offsets) for offsets in ends]
+        texts, mark_of = [as_text(stream.topic, offsets) for offsets in ends], F.coalesce(*marks)
         rows: list[Row] = (
             times(self._spark, stream, self._settings, texts[0], texts[1])
-            .withColumn("_mark", F.coalesce(*marks))
+            # As a text: Python has no moment for the first of the year 1, which some languages have for none.
+            .select(
+                "partition", "offset", col(stream.time).cast("string").alias("_time"), mark_of.alias("_mark")
+            )
             .where("_mark IS NOT NULL")
             .collect()
         )
@@ -262,7 +266,7 @@ class Aside:
                 stream.topic,
                 row["partition"],
                 row["offset"],
-            ): f"its time {row[stream.time]} was behind the watermark {row['_mark']}"
+            ): f"its time {row['_time']} was behind the watermark {row['_mark']}"
             for row in rows
         }
 

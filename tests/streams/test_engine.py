@@ -244,12 +244,18 @@ def test_an_event_that_comes_too_late_is_set_aside_and_counted(bench: Bench) -> 
 def test_an_event_of_before_the_first_watermark_is_set_aside_and_counted(bench: Bench) -> None:
     app = app_with_views()
     old = {"id": 1, "k": "old", "v": 1.0, "at": "1950-01-01T00:00:00Z"}
+    oldest = {"id": 2, "k": "oldest", "v": 1.0, "at": "0001-01-01T00:00:00Z"}
     with bench.running(app) as engine:
         bench.send("events", [*events(3), old])
         settle(engine)
         wait_for(lambda: engine.status["stats"].late == 1)
+        bench.send("events", [oldest])
+        settle(engine)
+        wait_for(lambda: engine.status["stats"].late == 2)
         assert {row["k"] for row in engine.store.rows("totals")} >= {"old"}
-    assert bench.values("stats.late") == [old]
+    assert bench.values("stats.late") == [old, oldest]
+    reasons = [dict(late.headers() or [])["headwater.reason"] for late in bench.messages("stats.late")]
+    assert reasons[1].startswith(b"its time 0001-01-01 00:00:00 was behind the watermark 2025-12-31 23:59:52")
 
 
 def versioned(version: int, factor: int) -> hw.App:
