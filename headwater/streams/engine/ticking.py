@@ -6,7 +6,7 @@ output; its records look like records of the stream of which only the event time
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -16,6 +16,9 @@ from headwater.client.writer import Writer
 from headwater.streams.declarations import LOG_TIME, PROCESSING_TIME, Stream
 from headwater.streams.engine.checkpoint import Offsets
 from headwater.streams.silence import InputState, ticks_due
+from headwater.views.types import LAST_MICROS
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def ticks_topic(application: str, output: str, build: int, stream: str) -> str:
@@ -68,7 +71,10 @@ class Ticking:
             self._writer = Writer(self._connection)
         for name, micros in due.items():
             stream = self._streams[name]
-            moment = datetime.fromtimestamp(micros / 1_000_000, UTC)
+            micros = min(micros, LAST_MICROS)  # no stream has events of after that
+            if micros == self._newest[name]:
+                continue
+            moment = _EPOCH + timedelta(microseconds=micros)
             value = {} if stream.time == LOG_TIME else {stream.time: moment}
             # By log time the tick's own timestamp counts.
             self._writer.write(self._topics[name], orjson.dumps(value), timestamp=micros // 1000)

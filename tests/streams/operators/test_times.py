@@ -9,11 +9,13 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater import testing
 from headwater.client.connection import Connection
+from headwater.client.writer import Writer
 from headwater.errors import ApplicationInvalid
 from headwater.streams.declarations import Format, Stream
 from headwater.streams.engine.ticking import Ticking
 from headwater.streams.silence import InputState, ticks_due
 from headwater.streams.times import lateness_of, required_time, time_of, watermarked, with_ticks, without_time
+from headwater.views.types import LAST_MICROS
 from tests.streams.operators.disorder import second, seconds
 
 SECOND = 1_000_000
@@ -188,3 +190,19 @@ def test_an_event_time_may_have_any_name(spark: SparkSession, name: str) -> None
     events = [{"k": "a", name: second(1)}, {"k": "a", name: second(2)}]
     rows = testing.Rows(events, schema=f"k string, `{name}` timestamp", time=name)
     assert testing.run(near, events=rows) == [{"k": "a"}, {"k": "a"}]
+
+
+def test_no_tick_is_beyond_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    speaking = Stream("clocks", "clocks", "at timestamp", Format("json"), time="at")
+    silent = Stream(
+        "others", "others", "at timestamp", Format("json"), time="at", lateness=60 * SECOND, idle=0
+    )
+    ticking = Ticking(Connection("127.0.0.1:1"), [speaking, silent], {"others": "others.ticks"})
+    written: list[bytes] = []
+    monkeypatch.setattr(Writer, "write", lambda self, topic, value, **more: written.append(value))
+    monkeypatch.setattr(Writer, "flush", lambda self: None)
+    for _ in range(2):
+        ticking.read("clocks", {"newest": LAST_MICROS, "rows": 1}, {})
+        ticking.look({})
+        ticking.read("others", {"newest": LAST_MICROS, "rows": 0}, {})
+    assert written == [b'{"at":"9999-12-31T23:59:59.999999+00:00"}']
