@@ -64,9 +64,7 @@ def schema_of(stream: Stream) -> StructType:
                 "Name the column of the event time, LOG_TIME or PROCESSING_TIME.",
             )
         kind = schema[stream.time].dataType
-        if not isinstance(
-            kind, TimestampType
-        ):  # a timestamp_ntz is no moment, and Spark has no watermark of it
+        if not isinstance(kind, TimestampType):  # a timestamp_ntz is no moment: Spark has no watermark of it
             raise ApplicationInvalid(
                 "declare",
                 subject,

@@ -58,9 +58,7 @@ class Changelog:
             for view in self._topics:
                 try:
                     self.publish(view)
-                except (
-                    Exception
-                ) as error:  # whatever it is: this thread is the only one that writes changelogs
+                except Exception as error:  # whatever it is: nobody else writes changelogs
                     logger.warning("the changelog of %s waits: %s", view, first_line(error))
                     if not last:
                         threading.Timer(PAUSE, self._news.set).start()

@@ -84,10 +84,9 @@ class ViewSink:
             if self._put(self._view, self._build, batch):
                 self.rows += rows.num_rows
         except UnknownView:
-            if (
-                not self.retired
-            ):  # else it went while this batch was on its way, and the query has other views
+            if not self.retired:
                 raise
+            # It went while this batch was on its way, and the query has other views.
 
 
 class ViewsSink:
