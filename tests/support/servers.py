@@ -10,6 +10,8 @@ Both have the same interface, so that a test, the fault harness and the benchmar
 
 import atexit
 import base64
+import fcntl
+import functools
 import os
 import random
 import re
@@ -38,21 +40,41 @@ class ServerFailed(AssertionError):
     """A server did not start, did not stop, or ended on its own; the end of its log is in the message."""
 
 
+_given_out: set[int] = set()
+
+
 def free_port() -> int:
     """A port nobody listens on, below the range from which clients get theirs.
 
     A client that retries a dead port inside that range can end up connected to itself, and then the
-    restarted server cannot bind.
+    restarted server cannot bind. It stays with this process: those that run tests beside it take none of its
+    ports, also before its server listens, and while that is killed and started again.
     """
     for _ in range(1000):
         port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
+        if port not in _given_out and _reserve(port):
+            with socket.socket() as probe:
+                try:
+                    probe.bind((HOST, port))
+                except OSError:
+                    continue
+            _given_out.add(port)
             return port
     raise ServerFailed("no free port between 20000 and 32000")
+
+
+def _reserve(port: int) -> bool:
+    """Locks the byte of this port in a file that all share; the system unlocks it when the process ends."""
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _reservations() -> IO[bytes]:
+    return (Path(tempfile.gettempdir()) / "headwater-ports").open("ab")
 
 
 def answers_metadata(port: int, timeout: float = 1.0) -> bool:

@@ -1,6 +1,8 @@
 """The ground itself: servers keep their port and data over a kill, and a failure shows the server's log."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -42,6 +44,15 @@ def test_a_server_that_cannot_start_shows_its_log() -> None:
         with pytest.raises(ServerFailed, match=r"(?s)ended while starting.*in use"):
             server.start()
         server.discard()
+
+
+def test_a_port_stays_with_the_process_that_got_it() -> None:
+    port = free_port()
+    question = (
+        f"from tests.support.servers import _reserve; print(_reserve({port}), _reserve({port + 20_000}))"
+    )
+    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["False", "True"]
 
 
 def test_apache_kafka_answers(kafka: ApacheKafka) -> None:

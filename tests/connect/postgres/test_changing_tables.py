@@ -133,7 +133,7 @@ def test_changes_that_were_missed(db: Db, follow: Follow, how: str) -> None:
     )
     db.execute("DELETE FROM bag WHERE x = 1; INSERT INTO bag VALUES (3)")
     if how == "dropped":
-        db.execute("SELECT pg_drop_replication_slot('headwater_shop')")
+        following.drop_slot()
     elif how == "moved":
         db.execute("SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())")
     else:
