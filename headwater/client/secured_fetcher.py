@@ -166,7 +166,9 @@ class SecuredFetcher:
                     yield MessageColumns(wanted)
                 if len(wanted) < len(records):
                     return
-                if any(self._is_end(message, place) for message in messages if message.error() is not None):
+                ends = [at for message in messages if (at := self._end_told(message, place)) is not None]
+                # A leader that was elected just now may for a moment not know how far the log goes.
+                if any(at >= end for at in ends):
                     return
                 if messages:
                     heard = time.monotonic()
@@ -178,12 +180,14 @@ class SecuredFetcher:
             reader.unassign()
 
     @staticmethod
-    def _is_end(message: Message, place: Place) -> bool:
+    def _end_told(message: Message, place: Place) -> int | None:
+        """The offset at which the partition ends, if the message says so; raises the error that it is else."""
         error = message.error()
-        assert error is not None
+        if error is None:
+            return None
         name = f"{place[0]}-{place[1]}"
         if error.code() == KafkaError._PARTITION_EOF:
-            return True
+            return message.offset()
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise OffsetOutOfRange("read", name, "it does not hold the offset")
         if not error.retriable() and error.code() not in (
@@ -191,4 +195,4 @@ class SecuredFetcher:
             KafkaError._ALL_BROKERS_DOWN,
         ):
             raise in_words(error, "read", name)
-        return False
+        return None

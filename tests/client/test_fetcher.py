@@ -1,6 +1,7 @@
 """Raw batches into columns: against what was written, and the two fetchers against each other."""
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -189,6 +190,20 @@ def test_an_offset_that_is_not_there(
     _write(headwater, topic, [b"1"])
     with pytest.raises(OffsetOutOfRange):
         list(fetcher.columns((topic, 0), 5, 10))
+
+
+def test_an_end_that_is_to_come_is_waited_for(
+    fetcher: Fetcher | SecuredFetcher, headwater: Headwater, topic: str
+) -> None:
+    """A leader that was elected just now may for a moment tell of less than the one before."""
+    _write(headwater, topic, [b"1", b"2"])
+    parts = fetcher.columns((topic, 0), 0, 3)
+    values = [row[3] for row in rows(next(parts))]
+    later = threading.Timer(1.5, _write, (headwater, topic, [b"3"]))
+    later.start()
+    values += [row[3] for part in parts for row in rows(part)]
+    later.join()
+    assert values == [b"1", b"2", b"3"]
 
 
 def test_a_broker_that_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
