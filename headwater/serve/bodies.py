@@ -24,7 +24,7 @@ ENCODINGS = ("", "identity", "gzip", "x-gzip")  # of bodies, as Content-Encoding
 
 _GZIP = 16 + zlib.MAX_WBITS
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(parse_int=str)  # which reads numbers of any length; only the end is asked for
 _LEAST = {"": "it is empty", "[]": "it holds no events"}
 
 

@@ -33,6 +33,8 @@ _NOT_A_NUMBER = {
 }  # fmt: skip
 _WORD = re.compile(r"[+\-A-Za-z]+")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+# What Java writes with a backslash: also what UTF-16 has in two parts, and half of such a pair.
+_ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
 _BLANKS = re.compile(r"[\0- ]*([^\0- ].{3})?", re.DOTALL)  # between the groups of four of base64
 _LONGEST_QUOTE = 40
 
@@ -228,7 +230,7 @@ def _integer(least: int, most: int, name: str, *, wraps: int = 0) -> Converter:
         match = _NUMBER.match(text, position)
         if match is None or match[2] or match[3]:
             _misfit(text, position, name)
-        number = int(match[1])
+        number = _whole(match[1])
         if not least <= number <= most:
             if 0 < number <= wraps:  # the parser under Spark takes unsigned bytes for what they are in binary
                 return number - wraps - 1, match.end()
@@ -338,6 +340,13 @@ class _Number(str):
     """A number as Java writes it."""
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # Python reads 4300 digits at most, the parser under Spark a thousand
+        raise Misfit("it has a number of too many digits") from None
+
+
 def _java_double(text: str) -> _Number:
     """
     >>> _java_double("12.50"), _java_double("1e16"), _java_double("0.0001")
@@ -358,7 +367,7 @@ def _java_double(text: str) -> _Number:
 _ANY = json.JSONDecoder(
     object_pairs_hook=_Pairs,
     parse_float=_java_double,
-    parse_int=lambda text: _Number(int(text)),
+    parse_int=lambda text: _Number(_whole(text)),
     parse_constant=_java_double,
 )
 
@@ -392,8 +401,16 @@ def _compact(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    written = json.dumps(text, ensure_ascii=False)
-    return re.sub(r"\\u00[01][0-9a-f]", lambda code: "\\u" + code[0][2:].upper(), written)
+    """
+    >>> print(_escaped("\\x1f \\N{GRINNING FACE} \\ud800 \\\\u001f"))
+    "\\u001F \\uD83D\\uDE00 \\uD800 \\\\u001f"
+    """
+    return '"' + _ESCAPED.sub(_escape, text) + '"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    written = json.dumps(found[0])[1:-1]
+    return written.upper().replace("U", "u") if written[1] == "u" else written
 
 
 # -- texts and faults --------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Our decoder of JSON against Spark's, on random values: the same value, or a problem in both."""
 
+import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,19 @@ def test_a_bad_value_harms_no_other(spark: "SparkSession", bad: bytes, count: in
         assert found[:place] + found[place + 2 :] == [{"big": number} for number in range(count)]
         assert problems.slice(0, place).null_count == place
         assert problems[place + 1].as_py() == "it is empty"
+
+
+@pytest.mark.parametrize("count", [1, SMALLEST])
+def test_odd_json_in_a_string_and_beside_the_schema(spark: "SparkSession", count: int) -> None:
+    """Such a value may stop no batch: it would come again for ever."""
+    examples = [
+        json.dumps({"s": odd}).encode()
+        for odd in ({"x": "\ud800"}, ["\udc00\ud800"], {"\ud800": 1}, ["\U0001f600", "ä\x1f\x7f", "\\u001f"])
+    ]
+    examples += [b'{"%b": %b}' % (name, b"9" * 5000) for name in (b"s", b"n", b"other")]
+    schema = StructType.fromDDL("s string, n long")
+    structs, problems = JsonDecoder(schema, "UTC").decode(pa.array(examples * count, pa.binary()))
+    assert _compare(spark, examples * count, schema, "UTC", structs, problems) == 4 * count
 
 
 def test_null_values_have_no_problem(spark: "SparkSession") -> None:
