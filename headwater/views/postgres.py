@@ -33,6 +33,8 @@ from headwater.views.values import Decoder, json_decoder, single
 # A server that vanished without a word is noticed after about these times.
 _CONNECT = {"connect_timeout": "10", "tcp_user_timeout": "30000", "keepalives_idle": "15"}  # s, ms, s
 _FEW = 1000  # staged rows up to which looking each up beats reading the view's table
+# A pattern and what takes its place: the NUL that a text in JSON has, unless its backslash is itself escaped.
+_NUL = r"'(?<!\\)((?:\\\\)*)\\u0000', '\1␀'"
 _CSV = pa.csv.WriteOptions(include_header=False)
 
 
@@ -120,7 +122,11 @@ class PostgresDatabase(Database):
         sql = self.quote(column)
         if not path:
             return Operand(sql, (), _bound)
-        sql = f"({sql}::json #>> %s::text[])"
+        # PostgreSQL reads nothing at all of JSON that has a NUL in it anywhere.
+        json = (
+            f"CASE WHEN strpos({sql}, '\\u0000') = 0 THEN {sql} ELSE regexp_replace({sql}, {_NUL}, 'g') END"
+        )
+        sql = f"(({json})::json #>> %s::text[])"
         typed = (
             f"decode({sql}, 'base64')" if pa.types.is_binary(kind) else f"({sql}::{self.column_type(kind)})"
         )

@@ -13,6 +13,7 @@ Numbers are kept as SQLite's, booleans as 0 and 1, NaN as the text ``NaN``. Time
 texts: times in ISO 8601 and UTC, which SQLite's own date functions read.
 """
 
+import base64
 import json
 import sqlite3
 import threading
@@ -22,6 +23,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pyarrow as pa
 
 from headwater.errors import StoreFailed
@@ -138,18 +140,20 @@ class SqliteDatabase(Database):
             collation = " COLLATE headwater_decimal" if pa.types.is_decimal(kind) else ""
             return Operand(sql + collation, (), _json_text if is_nested(kind) else _first)
         place = ("$" + "".join(f'."{name}"' for name in path),)
+        names = (json.dumps(path),)
+        if pa.types.is_binary(kind):  # base64 sorts otherwise than what it stands for
+            return Operand(f"headwater_bytes({sql}, ?)", names, _first)
+        if pa.types.is_string(kind):  # SQLite ends a text at its NUL
+            return Operand(f"headwater_member({sql}, ?)", names, _first)
         if pa.types.is_decimal(kind):  # SQLite reads JSON's numbers as floats
-            names = (json.dumps(path),)
             return Operand(f"headwater_decimal({sql}, ?) COLLATE headwater_decimal", names, _first)
+        found = f"json_extract({sql}, ?)"
+        if not is_nested(kind) and any(json.dumps(name) != f'"{name}"' for name in path):
+            found, place = f"headwater_member({sql}, ?)", names  # SQLite finds no names with escapes
         if pa.types.is_floating(kind):  # and infinities as texts
             size = "single" if pa.types.is_float32(kind) else "double"
-            return Operand(f"headwater_{size}(json_extract({sql}, ?))", place, _first)
-        bind = _first
-        if is_nested(kind):
-            bind = _json_text
-        elif pa.types.is_binary(kind):
-            bind = _base64
-        return Operand(f"json_extract({sql}, ?)", place, bind)
+            return Operand(f"headwater_{size}({found})", place, _first)
+        return Operand(found, place, _json_text if is_nested(kind) else _first)
 
     def decoder(self, kind: pa.DataType) -> Decoder | None:
         if is_nested(kind):
@@ -187,6 +191,8 @@ class SqliteDatabase(Database):
             )
             connection.create_collation("headwater_decimal", _compare_decimals)
             connection.create_function("headwater_decimal", 2, _decimal_member, deterministic=True)
+            connection.create_function("headwater_member", 2, _member, deterministic=True)
+            connection.create_function("headwater_bytes", 2, _bytes_member, deterministic=True)
             connection.create_function("headwater_single", 1, _single_member, deterministic=True)
             connection.create_function("headwater_double", 1, _double_member, deterministic=True)
             for setting in settings:
@@ -239,10 +245,6 @@ def _json_text(value: pa.Array) -> Any:
     return None if value.null_count else json_texts(value)[0].as_py()
 
 
-def _base64(value: pa.Array) -> Any:
-    return plain_texts(value)[0].as_py()
-
-
 def _listed(values: pa.Array) -> list[Any]:
     if values.null_count == 0 and pa.types.is_primitive(values.type):
         return cast(list[Any], values.to_numpy(zero_copy_only=False).tolist())
@@ -266,6 +268,24 @@ def _decimal_member(value: str | None, path: str) -> str | None:
             return None
         found = found[name]
     return cast(str | None, found)
+
+
+def _member(value: str | None, path: str) -> Any:
+    found = None if value is None else orjson.loads(value)
+    for name in orjson.loads(path):
+        if found is None:
+            return None
+        found = found[name]
+    return found
+
+
+def _bytes_member(value: str | None, path: str) -> bytes | None:
+    """
+    >>> _bytes_member('{"raw":"/w=="}', '["raw"]')
+    b'\\xff'
+    """
+    found = _member(value, path)
+    return None if found is None else base64.b64decode(found)
 
 
 def _single_member(value: float | str | None) -> float | str | None:

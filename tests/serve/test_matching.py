@@ -28,6 +28,7 @@ COLUMNS = (
     Column("window", "struct<start:timestamp,count:int>"),
     Column("tags", "array<string>"),
     Column("parts", "struct<price:decimal(38,2),single:float,double:double>"),
+    Column("odd", 'struct<text:string,raw:binary,`a "name`:int>'),
 )
 SCHEMA = ViewSchema("odd", 1, COLUMNS, ("id",))
 START = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -49,9 +50,18 @@ VALUES: dict[str, list[Any]] = {
         {"price": Decimal("9.00"), "single": 2.0, "double": float("inf")},
         {"price": Decimal("0.00"), "single": float("-inf"), "double": 1e300},
     ],
+    "odd": [
+        {"text": "a\0b", "raw": b"\0", 'a "name': 1},
+        {"text": "a\0c", "raw": b"\xd0", 'a "name': 2},
+        {"text": "\\u0000", "raw": b"\xff", 'a "name': None},
+        {"text": "a", "raw": b"", 'a "name': 2},
+        {"text": "b\\\0\0", "raw": None, 'a "name': 3},
+    ],
 }
 MEMBERS: dict[str, list[Any]] = {"window.start": VALUES["at"], "window.count": [0, 1, 3]} | {
-    f"parts.{name}": [part[name] for part in VALUES["parts"]] for name in VALUES["parts"][0]
+    f"{column}.{name}": [value[name] for value in VALUES[column]]
+    for column in ("parts", "odd")
+    for name in VALUES[column][0]
 }
 
 
@@ -77,7 +87,7 @@ _OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=")
 def _comparisons() -> st.SearchStrategy[Filter]:
     def of(column: str) -> st.SearchStrategy[Filter]:
         values = st.sampled_from([*(VALUES | MEMBERS)[column], None])
-        compared = ("=", "!=") if column in ("window", "tags", "parts") else _OPERATORS
+        compared = ("=", "!=") if column in ("window", "tags", "parts", "odd") else _OPERATORS
         return st.one_of(
             st.builds(Where, st.just(column), st.sampled_from(compared), values),
             st.builds(Where, st.just(column), st.just("in"), st.lists(values, max_size=3).map(tuple)),
