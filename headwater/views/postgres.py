@@ -32,6 +32,8 @@ from headwater.views.values import Decoder, json_decoder, single
 
 # A server that vanished without a word is noticed after about these times.
 _CONNECT = {"connect_timeout": "10", "tcp_user_timeout": "30000", "keepalives_idle": "15"}  # s, ms, s
+# What COPY sends is UTF-8, whatever the database is in, which a connection would take for its own.
+_FORCED = {"client_encoding": "UTF8"}
 _FEW = 1000  # staged rows up to which looking each up beats reading the view's table
 # A pattern and what takes its place: the NUL that a text in JSON has, unless its backslash is itself escaped.
 _NUL = r"'(?<!\\)((?:\\\\)*)\\u0000', '\1␀'"
@@ -289,7 +291,7 @@ def _settings(url: str) -> tuple[dict[str, Any], str]:
         given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
     except (psycopg.Error, ValueError) as error:
         raise BadInput("open", "the view store", str(error).strip(), "Correct HEADWATER_STORE.") from error
-    return {**_CONNECT, "application_name": "headwater", **given}, schema
+    return {**_CONNECT, "application_name": "headwater", **given, **_FORCED}, schema
 
 
 def _copied(values: pa.Array) -> pa.Array:

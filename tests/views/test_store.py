@@ -2,11 +2,13 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from headwater.errors import ApplicationInvalid, BadInput, StoreFailed, UnknownView, ViewChanged
 from headwater.views import Batch, Column, ViewSchema, ViewStore, open_store
+from tests.support.postgres import Postgres
 from tests.views.words import COLUMNS, batch, content, replayed, table, words
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -358,3 +360,16 @@ def test_a_closed_store_says_so(store: ViewStore) -> None:
         store.rows("words")
     with pytest.raises(StoreFailed, match="was closed"):
         store.apply("words", 1, batch(0, {}))
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_texts_are_the_same_in_databases_of_other_encodings(postgres: Postgres, encoding: str) -> None:
+    database = f"in_{encoding.lower()}"
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {database} ENCODING '{encoding}' TEMPLATE template0")
+    with open_store(postgres.url("mine").replace("/postgres?", f"/{database}?")) as store:
+        store.define(words(), "f")
+        store.apply("words", 1, batch(0, {"é": 1}))
+        assert content(store) == {"é": 1}
+        assert store.get("words", ["é"]) == {"word": "é", "n": 1}
+        assert [change.key for change in store.changes("words", 0)] == ['{"word":"é"}']
