@@ -194,7 +194,11 @@ class Ingest:
         )
         hold.is_passed_on = True
         waiting.done.add_done_callback(lambda _: hold.release())
-        answer = await _in_time(self._keyed.submit(waiting), topic)
+        try:
+            answer = await _in_time(self._keyed.submit(waiting), topic)
+        except HeadwaterError:
+            self._look_for_topics()
+            raise
         if not answer.is_repeated:
             self._count(topic, problems)
         return _response(answer)
@@ -211,8 +215,7 @@ class Ingest:
             self._count(topic, problems)
             places = [outcome for outcome in outcomes if not isinstance(outcome, HeadwaterError)]
             return _response(receipts.receipt(topic, problems, places))
-        with self._ready_lock:
-            self._ready.clear()  # a topic may have been deleted
+        self._look_for_topics()
         lost = sum(isinstance(outcome, HeadwaterError) for outcome in outcomes)
         self._events.labels(topic, "failed").inc(lost)
         return _refusal(error, **receipts.failure(topic, problems, outcomes))
@@ -289,6 +292,11 @@ class Ingest:
             admin.create_topic(dead, 1, exist_ok=True)
         with self._ready_lock:
             self._ready |= {fitting.topic, dead}
+
+    def _look_for_topics(self) -> None:
+        """Something was not written: a topic may have been deleted."""
+        with self._ready_lock:
+            self._ready.clear()
 
     def _count(self, topic: str, problems: Sequence[str | None]) -> None:
         refused = sum(each is not None for each in problems)

@@ -1,6 +1,7 @@
 """Events over HTTP, into a real broker."""
 
 import gzip
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from headwater.client.admin import Admin
+from headwater.client.connection import Connection
 from headwater.serve.serving import Limits
 from tests.serve.ingesting import AT, content, running, serving_of
 from tests.support.servers import Headwater
@@ -243,6 +246,24 @@ def test_repetitions_at_the_same_time_write_once(
     assert all(len(texts) == 1 for texts in by_key.values())
     users = Counter(each["value"]["user"] for each in content(headwater.bootstrap, topic))
     assert users == Counter(range(10))
+
+
+def test_a_topic_that_was_deleted_is_made_again(tmp_path: Path, topic: str) -> None:
+    with (
+        Headwater(arguments=["--no-auto-create"]) as server,
+        running(serving_of(server.bootstrap, tmp_path, topic)) as client,
+    ):
+        numbers = itertools.count()
+
+        def status() -> int:
+            number = next(numbers)
+            key = {"Idempotency-Key": f"key-{number}"}
+            return client.post(f"/topics/{topic}", json=click(number), headers=key).status_code
+
+        assert status() == 200
+        Admin(Connection(server.bootstrap)).delete_topic(topic)
+        assert status() == 503
+        assert 200 in (status() for _ in range(3))
 
 
 def test_two_servers_share_the_keys(headwater: Headwater, tmp_path: Path, topic: str) -> None:
