@@ -312,7 +312,8 @@ class Fetcher:
         self._metadata = Metadata({}, {})
 
     def _refresh(self, topics: Iterable[str]) -> None:
-        names = sorted(set(topics) | set(self._metadata.topics))
+        asked = set(topics)
+        names = sorted(asked | set(self._metadata.topics))
         known = [*self._brokers, *self._metadata.brokers.values(), *addresses(self.connection.bootstrap)]
         reasons: list[str] = []
         for address in dict.fromkeys(known):
@@ -326,7 +327,10 @@ class Fetcher:
                 reasons.append(str(error))
         else:
             raise _Lost("; ".join(dict.fromkeys(reasons)))
-        for name, topic in found.topics.items():
+        for name, topic in list(found.topics.items()):
+            if topic.error and name not in asked:
+                del found.topics[name]  # whoever reads it hears of that; this question is about others
+                continue
             if topic.error == _UNKNOWN_TOPIC:
                 cause, step = "there is no such topic", f"Create it: headwater topics create {name}."
                 raise UnknownTopic("read", name, cause, step)

@@ -230,6 +230,20 @@ def test_nobody_there() -> None:
     assert time.monotonic() - began < 5
 
 
+def test_a_deleted_topic_keeps_nobody_from_others(
+    fetcher: Fetcher | SecuredFetcher, headwater: Headwater, topic: str
+) -> None:
+    admin = Admin(Connection(headwater.bootstrap))
+    first, second = f"{topic}.first", f"{topic}.second"
+    for name in (first, second):
+        admin.create_topic(name, 1)
+    assert fetcher.partitions([first]) == [(first, 0)]
+    admin.delete_topic(first)
+    assert fetcher.offsets([(second, 0)]) == {(second, 0): 0}
+    with pytest.raises(UnknownTopic):
+        fetcher.partitions([first, second])
+
+
 class OneOfMany(Fetcher):
     """As if each partition had a broker of its own: the same one, by three of its names."""
 
