@@ -82,6 +82,11 @@ class _Broker:
         except OSError as error:
             raise _Lost(str(error)) from error
 
+    @property
+    def owes_an_answer(self) -> bool:
+        """Whether a request was sent whose answer nobody has received."""
+        return self._number != self._awaited
+
     def receive(self) -> memoryview:
         """The body of the next answer."""
         self._awaited = (self._awaited + 1) & 0x7FFFFFFF
@@ -357,6 +362,10 @@ class Fetcher:
         return led
 
     def _broker(self, address: tuple[str, int]) -> _Broker:
+        broker = self._brokers.get(address)
+        if broker is not None and broker.owes_an_answer:
+            # To `columns` that somebody has left in the middle: whoever goes on with them asks again.
+            self._drop(address)
         if address not in self._brokers:
             self._brokers[address] = _Broker(address)
         return self._brokers[address]

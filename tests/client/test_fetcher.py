@@ -244,6 +244,19 @@ def test_a_deleted_topic_keeps_nobody_from_others(
         fetcher.partitions([first, second])
 
 
+def test_an_answer_goes_to_who_asked(headwater: Headwater, topic: str) -> None:
+    """Also when records are left in the middle, for other questions or to begin anew."""
+    _write(headwater, topic, [b"x" * 1000] * 3000)
+    with Fetcher(Connection(headwater.bootstrap), fetch_bytes=100_000, patience=5) as fetcher:
+        parts = fetcher.columns((topic, 0), 0, 3000)
+        offsets = [next(parts).offsets, next(parts).offsets]
+        assert fetcher.offsets([(topic, 0)]) == {(topic, 0): 3000}
+        again = [part.offsets for part in fetcher.columns((topic, 0), 0, 3000)]
+        offsets += [part.offsets for part in parts]
+    assert np.concatenate(again).tolist() == list(range(3000))
+    assert np.concatenate(offsets).tolist() == list(range(3000))
+
+
 class OneOfMany(Fetcher):
     """As if each partition had a broker of its own: the same one, by three of its names."""
 
