@@ -58,6 +58,7 @@ class Database(ABC):
     temporary: str  # what follows the columns of a temporary table
     upserts_well: bool  # whether INSERT ... ON CONFLICT beats an UPDATE and an INSERT
     keeps_texts: bool  # whether times, dates and decimals are kept as the texts that JSON has of them
+    keeps_nul: bool  # whether a text may have a NUL
     reads_at_once: bool  # whether reading a row takes microseconds, so that an event loop may do it
     table_options: str  # what follows the columns of a view's table
 

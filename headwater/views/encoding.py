@@ -1,6 +1,7 @@
 """The rows of a batch made ready for a store: checked, with the types of the schema, one row a key. Pure."""
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from headwater.views.texts import joined_objects, json_objects, json_texts, vali
 from headwater.views.types import arrow_type, is_nested
 from headwater.views.values import one_value
 from headwater.views.years import with_known_years
+
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # in JSON, unless its backslash is itself escaped
 
 
 class EncodedRows:
@@ -66,8 +69,10 @@ class EncodedRows:
         )
 
 
-def encode_rows(schema: ViewSchema, table: pa.Table) -> EncodedRows:
+def encode_rows(schema: ViewSchema, table: pa.Table, *, keeps_nul: bool = True) -> EncodedRows:
     """The table's rows, of each key the last one, in the order of the keys.
+
+    Where a database keeps no NUL, keys and changes have the symbol for it as well, so that they are the row's.
 
     >>> from headwater.views.model import Column
     >>> schema = ViewSchema("words", 1, (Column("word", "string"), Column("n", "bigint")), ("word",))
@@ -76,7 +81,7 @@ def encode_rows(schema: ViewSchema, table: pa.Table) -> EncodedRows:
     (['{"word":"a"}', '{"word":"b"}'], [3, 2])
     """
     wanted = [column.name for column in schema.columns]
-    columns = _columns(schema, table, wanted)
+    columns = _columns(schema, table, wanted, keeps_nul)
     known = {
         name: json_texts(column)
         for name, column in columns.items()
@@ -89,11 +94,13 @@ def encode_rows(schema: ViewSchema, table: pa.Table) -> EncodedRows:
     return EncodedRows(keys, columns, known).sorted_by_key()
 
 
-def encode_keys(schema: ViewSchema, table: pa.Table | None, besides: pa.Array) -> pa.Array:
+def encode_keys(
+    schema: ViewSchema, table: pa.Table | None, besides: pa.Array, *, keeps_nul: bool = True
+) -> pa.Array:
     """The keys' texts, each once, without those in ``besides``."""
     if table is None or len(table) == 0:
         return pa.array([], pa.string())
-    keys = json_objects(_columns(schema, table, list(schema.key))).unique()
+    keys = json_objects(_columns(schema, table, list(schema.key), keeps_nul)).unique()
     return keys.filter(pc.invert(pc.is_in(keys, value_set=besides)))
 
 
@@ -119,7 +126,20 @@ def encode_key(schema: ViewSchema, key: Sequence[Any]) -> str:
     return text
 
 
-def _columns(schema: ViewSchema, table: pa.Table, wanted: list[str]) -> dict[str, pa.Array]:
+def without_nul(schema: ViewSchema, key: str) -> str:
+    """The text of a key as `encode_rows` gives it where a database keeps no NUL: inside structs it stays.
+
+    >>> from headwater.views.model import Column
+    >>> words = ViewSchema("words", 1, (Column("word", "string"),), ("word",))
+    >>> without_nul(words, encode_key(words, ["a\\0"])) == encode_key(words, ["a\\u2400"])
+    True
+    """
+    if "\\u0000" not in key or any(is_nested(arrow_type(schema.types[name])) for name in schema.key):
+        return key
+    return _NUL.sub("\\1\u2400", key)
+
+
+def _columns(schema: ViewSchema, table: pa.Table, wanted: list[str], keeps_nul: bool) -> dict[str, pa.Array]:
     if sorted(table.column_names) != sorted(wanted):
         cause = f"the batch has the columns {', '.join(table.column_names)}, not {', '.join(wanted)}"
         raise ViewChanged("write rows of the view", f"{schema.name} version {schema.version}", cause)
@@ -137,7 +157,12 @@ def _columns(schema: ViewSchema, table: pa.Table, wanted: list[str]) -> dict[str
         array = column.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # what older Arrow returns for no or many chunks
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], kind)
-        columns[name] = valid_strings(array) if pa.types.is_string(kind) else with_known_years(array)
+        if not pa.types.is_string(kind):
+            columns[name] = with_known_years(array)
+        elif keeps_nul:
+            columns[name] = valid_strings(array)
+        else:
+            columns[name] = pc.replace_substring(valid_strings(array), "\0", "\u2400")
     return columns
 
 

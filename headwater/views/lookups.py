@@ -16,6 +16,7 @@ from headwater.errors import UnknownView
 from headwater.views.activation import stored_array
 from headwater.views.catalog import PROGRESS, progress_of
 from headwater.views.database import Connection, Database
+from headwater.views.encoding import without_nul
 from headwater.views.filters import Filter, Order
 from headwater.views.model import Progress, Reading, ViewSchema
 from headwater.views.queries import condition, order_by
@@ -54,12 +55,15 @@ class Lookups:
     def row(self, connection: Connection, view: str, key: Callable[[ViewSchema], str]) -> Reading:
         """The row whose key has the text that ``key`` gives for the schema."""
         now = self._now(connection, view)
-        found = connection.execute(now.by_key, (key(now.schema),)).fetchone()
+        text = key(now.schema)
+        if not self._database.keeps_nul:
+            text = without_nul(now.schema, text)
+        found = connection.execute(now.by_key, (text,)).fetchone()
         if found is None:
             return Reading(now.schema, [], now.progress, now.last_change)
         parts = [
-            name + ("null" if value is None else text(value))
-            for (name, text), value in zip(now.texters, found, strict=True)
+            name + ("null" if value is None else texter(value))
+            for (name, texter), value in zip(now.texters, found, strict=True)
         ]
         return Reading(now.schema, ["{" + ",".join(parts) + "}"], now.progress, now.last_change)
 

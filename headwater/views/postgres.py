@@ -58,6 +58,7 @@ class PostgresDatabase(Database):
     temporary = " ON COMMIT DELETE ROWS"
     upserts_well = False
     keeps_texts = False
+    keeps_nul = False
     reads_at_once = False
     table_options = " WITH (fillfactor = 75)"  # room to change a row where it is, without touching the index
 

@@ -19,7 +19,7 @@ from headwater.views.activation import record_difference, stored_array
 from headwater.views.catalog import Catalog, Held
 from headwater.views.database import Connection, Database, Watch
 from headwater.views.definitions import check, check_same
-from headwater.views.encoding import encode_key, encode_keys, encode_rows
+from headwater.views.encoding import encode_key, encode_keys, encode_rows, without_nul
 from headwater.views.filters import Filter, Order
 from headwater.views.lookups import Lookups
 from headwater.views.model import Batch, Change, News, Progress, Reading, Snapshot, ViewInfo, ViewSchema
@@ -172,9 +172,10 @@ class SqlStore(ViewStore):
 
     def _commit(self, view: str, version: int, batch: Batch, *, whole: bool) -> bool:
         operation, subject = "apply a batch to", f"{view} version {version}"
+        keeps_nul = self._database.keeps_nul
         # Encoding comes before the transaction, so that other writers do not wait for it.
         schema = self._catalog.known_schema(view, version)
-        encoded = encode_rows(schema, batch.rows)
+        encoded = encode_rows(schema, batch.rows, keeps_nul=keeps_nul)
 
         def work(connection: Connection) -> bool:
             held = self._catalog.hold(connection, operation, view, version)
@@ -184,12 +185,13 @@ class SqlStore(ViewStore):
             if defined.to_json() != held.definition:
                 defined = ViewSchema.from_json(view, version, held.definition)
                 self._catalog.remember(defined)
-                rows = encode_rows(defined, batch.rows)
+                rows = encode_rows(defined, batch.rows, keeps_nul=keeps_nul)
             writer = self._writer(connection, defined, held, batch.id)
             if whole:
                 writer.replace(rows)
             else:
-                writer.delete(encode_keys(defined, batch.deleted_keys, rows.keys))
+                gone = encode_keys(defined, batch.deleted_keys, rows.keys, keeps_nul=keeps_nul)
+                writer.delete(gone)
                 writer.upsert(rows)
             self._catalog.keep_batch(connection, view, version, batch, writer)
             return True
@@ -219,7 +221,10 @@ class SqlStore(ViewStore):
         def work(connection: Connection) -> dict[str, Any] | None:
             schema = self._catalog.chosen(connection, view, version)
             sql = f"{self._select(schema)} WHERE {KEY} = {self._database.mark}"
-            row = connection.execute(sql, (encode_key(schema, key),)).fetchone()
+            text = encode_key(schema, key)
+            if not self._database.keeps_nul:
+                text = without_nul(schema, text)
+            row = connection.execute(sql, (text,)).fetchone()
             return None if row is None else self._decoded(schema, [row])[0]
 
         return self._database.read("read a row of", view, work)

@@ -45,6 +45,7 @@ class SqliteDatabase(Database):
     temporary = ""
     upserts_well = True
     keeps_texts = True
+    keeps_nul = True
     reads_at_once = True
     table_options = " WITHOUT ROWID"
 

@@ -13,6 +13,7 @@ import pytest
 
 from headwater.errors import BadInput
 from headwater.views import Batch, Column, Either, Every, Filter, Order, ViewSchema, ViewStore, Where
+from headwater.views.encoding import encode_key
 from headwater.views.texts import json_texts
 from headwater.views.types import arrow_type
 from headwater.views.values import json_decoder, to_json
@@ -207,6 +208,18 @@ def test_bytes_that_are_no_text_and_nul(store: ViewStore) -> None:
     first, second = (row["s"] for row in store.rows("v"))
     assert first == "a\ufffdb"
     assert second in ("a\0b", "a\u2400b")
+
+
+def test_a_key_with_nul_is_the_same_in_rows_and_changes(store: ViewStore) -> None:
+    store.define(ViewSchema("v", 1, (Column("k", "string"), Column("n", "int")), ("k",)), "f")
+    rows = pa.table({"k": ["a\0"], "n": pa.array([1], pa.int32())})
+    store.apply("v", 1, Batch(0, rows))
+    (row,) = store.rows("v")
+    assert store.get("v", [row["k"]]) == store.get("v", ["a\0"]) == row
+    assert len(store.look_up("v", lambda schema: encode_key(schema, ["a\0"])).rows) == 1
+    store.apply("v", 1, Batch(1, rows.slice(0, 0), deleted_keys=rows.select(["k"])))
+    assert store.rows("v") == []
+    assert [json.loads(change.key) for change in store.changes("v", 0)] == [{"k": row["k"]}] * 2
 
 
 # -- conditions and orders -------------------------------------------------------------------------
