@@ -12,6 +12,7 @@ from headwater.connect.source import Record
 from headwater.errors import CaptureImpossible
 
 PREFIX = "outbox.event."
+_LONGEST = 249  # characters of a topic's name; a log refuses longer ones
 _NEEDED = ("id", "aggregatetype", "aggregateid", "payload")
 
 
@@ -28,9 +29,12 @@ def event(row: Mapping[str, bytes | None]) -> Record:
 
     >>> event({"id": b"7", "aggregatetype": b"order", "aggregateid": b"42", "type": b"Paid", "payload": b"{}"})
     Record(topic='outbox.event.order', key=b'42', value=b'{}', headers=[('id', b'7'), ('type', b'Paid')])
+    >>> long = {"id": b"7", "aggregatetype": b"o" * 300, "aggregateid": None, "payload": None}
+    >>> len(event(long).topic)
+    249
     """
     headers: list[tuple[str, bytes | None]] = [("id", row["id"])]
     if row.get("type") is not None:
         headers.append(("type", row["type"]))
     topic = PREFIX + UNFIT.sub("_", (row["aggregatetype"] or b"").decode("utf-8", "replace"))
-    return Record(topic, row["aggregateid"], row["payload"], headers)
+    return Record(topic[:_LONGEST], row["aggregateid"], row["payload"], headers)
