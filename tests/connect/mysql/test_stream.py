@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
+from headwater.errors import ChangesMissed
 from tests.connect.mysql.harness import Capture, fresh_database
 from tests.support.mariadb import MariaDB
 
@@ -308,8 +309,6 @@ def test_values_larger_than_a_packet(mariadb: MariaDB, captures: list[Capture]) 
 
 
 def test_a_partial_row_image_is_told(mariadb: MariaDB, captures: list[Capture]) -> None:
-    from headwater.errors import ChangesMissed
-
     database, capture = start(captures, mariadb, "create table t (id int primary key, v int, w int)")
     mariadb.run("insert into t values (1, 1, 1), (2, 2, 2)", database=database)
     mariadb.run("set binlog_row_image = MINIMAL", "delete from t where id = 2", database=database)
@@ -317,6 +316,23 @@ def test_a_partial_row_image_is_told(mariadb: MariaDB, captures: list[Capture]) 
     assert capture.events("t")[-2]["before"] == {"id": 2, "v": None, "w": None}
     mariadb.run("set binlog_row_image = MINIMAL", "update t set v = 5", database=database)
     with pytest.raises(ChangesMissed, match="binlog_row_image"):
+        capture.until_caught_up(mariadb)
+
+
+def test_statements_about_tables_that_nobody_captures(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database = fresh_database(mariadb, "create table t (id int primary key)", "create table audit (n int)")
+    capture = Capture(mariadb, database, tables=("t",))
+    captures.append(capture)
+    capture.until_caught_up(mariadb)
+    mariadb.run(
+        "set binlog_format = statement", "insert into audit values (1), (1)", "delete from audit limit 1",
+        database=database,
+    )  # fmt: skip
+    mariadb.run("insert into t values (1)", database=database)
+    capture.until_caught_up(mariadb)
+    assert list(capture.rows("t")) == [b'{"id":1}']
+    mariadb.run("set binlog_format = statement", "insert into`t`values (2)", database=database)
+    with pytest.raises(ChangesMissed, match="as a statement"):
         capture.until_caught_up(mariadb)
 
 

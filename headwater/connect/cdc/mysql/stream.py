@@ -6,6 +6,7 @@ to be asked of the outside (keys to delete, rows of an XA transaction), the mach
 when it has been dealt with.
 """
 
+import re
 import struct
 import time
 import zlib
@@ -310,9 +311,9 @@ class Stream:
         return [found] if found else []
 
     def _check_statement(self, text: str) -> None:
-        lowered = text.lower()
         for database, table in self.history.tables:
-            if table.lower() in lowered:
+            # The name as a whole: a table `t` is not meant wherever there is a letter t.
+            if re.search(rf"(?<![\w$]){re.escape(table)}(?![\w$])", text, re.IGNORECASE):
                 cause = f"a change of {database}.{table} is in the log as a statement, not as rows"
                 step = "Set binlog_format=ROW for all sessions, and read the table again by a snapshot."
                 raise ChangesMissed("capture", f"{database}.{table}", cause, step)
