@@ -143,6 +143,41 @@ def test_changes_between_indexes_and_columns_are_told_as_they_were(
     ]
 
 
+@pytest.mark.parametrize("metadata", ["NO_LOG", "MINIMAL"])
+def test_columns_have_the_character_set_of_their_table(
+    mariadb: MariaDB, captures: list[Capture], metadata: str
+) -> None:
+    """Neither the database's, nor what another statement said of it meanwhile."""
+    mariadb.run(f"set global binlog_row_metadata = {metadata}")
+    try:
+        database, capture = start(
+            captures,
+            mariadb,
+            "create table t (id int primary key, v varchar(5)) character set utf8mb4",
+            "create table u (id int primary key, v varchar(5)) character set latin1",
+        )
+        mariadb.run(f"alter database {database} character set cp1251", database=database)
+        capture.kill()  # of the database's it is asked once in a life
+        for table in "tu":
+            mariadb.run(
+                f'alter table {table} add w varchar(5), add e enum("x", "é") after v, modify v varchar(6)',
+                f"insert into {table} values (1, 'é', 'é', 'é')",
+                f"delete from {table}",
+                f"alter table {table} convert to character set default",
+                f"insert into {table} values (2, 'д', 'x', 'д')",
+                database=database,
+            )
+        capture.until_caught_up(mariadb)
+    finally:
+        mariadb.run("set global binlog_row_metadata = FULL")
+    for table in "tu":
+        told = [event["after"] for event in capture.events(table) if event is not None and event["op"] == "c"]
+        assert told == [
+            {"id": 1, "v": "é", "e": "é", "w": "é"},
+            {"id": 2, "v": "д", "e": "x", "w": "д"},
+        ]
+
+
 def test_tables_that_would_share_a_topic(mariadb: MariaDB, captures: list[Capture]) -> None:
     database, capture = start(
         captures, mariadb, "create table `über` (id int primary key)", "insert into `über` values (1)"

@@ -403,6 +403,12 @@ ALTERED: list[tuple[str, str]] = [
      " g double"),
     ("/*!50100 add c int */ /* drop a */, add d /*M!100301 int */ -- add x int",
      "id int(11), a int(11), b varchar(5) utf8mb4, c int, d int"),
+    ("add c enum(\"x\", 'y', \"it's\", \"a\"\"b\", \"c\\\"d\")",
+     "id int(11), a int(11), b varchar(5) utf8mb4, c enum('x','y','it''s','a\"b','c\\\"d') utf8mb4"),
+    ("add c text, default character set = latin1, add d text, convert to character set default",
+     "id int(11), a int(11), b varchar(5) utf8mb4, c text utf8mb4, d text utf8mb4"),
+    ("default charset binary, add d text, add e varchar(3) charset latin1, modify b char(3), add (f text)",
+     "id int(11), a int(11), b binary(3), d blob, e varchar(3) latin1, f blob"),
     ("add system versioning",
      "id int(11), a int(11), b varchar(5) utf8mb4, row_start timestamp(6), row_end timestamp(6)"),
 ]  # fmt: skip

@@ -155,9 +155,14 @@ def add_key(kind: str, names: tuple[str, ...]) -> Callable[[Table], Table]:
 def convert(charset: str) -> Callable[[Table], Table]:
     def change(table: Table) -> Table:
         columns = tuple(c._replace(charset=charset) if c.charset is not None else c for c in table.columns)
-        return replace(table, columns=columns)
+        return replace(table, columns=columns, charset=charset)
 
     return change
+
+
+def with_charset(charset: str) -> Change:
+    """Another character set for columns to come."""
+    return lambda table: replace(table, charset=charset)
 
 
 _WHOLE_NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}

@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from headwater.connect.cdc.mysql.alterations import with_versioning
 from headwater.connect.cdc.mysql.connection import Database
+from headwater.connect.cdc.mysql.definitions import charset_of_collation
 from headwater.connect.cdc.mysql.schema import Column, Filter, Table, parse_type
 
 
@@ -16,9 +17,9 @@ def read_tables(
         narrow, values = ("", [schema]) if only is None else (" and table_name = %s", [schema, only[1]])
         keys = _keys(database, narrow, values)
         columns = _columns(database, narrow, values)
-        for name, engine, kind in database.query(
-            "select table_name, engine, table_type from information_schema.tables where table_schema = %s "
-            "and table_type in ('BASE TABLE', 'SYSTEM VERSIONED')" + narrow,
+        for name, engine, kind, collation in database.query(
+            "select table_name, engine, table_type, table_collation from information_schema.tables "
+            "where table_schema = %s and table_type in ('BASE TABLE', 'SYSTEM VERSIONED')" + narrow,
             *values,
         ):
             if not chosen.captures(schema, name):
@@ -27,7 +28,8 @@ def read_tables(
             key = keys.get(name, ())
             if row_end:  # versions of a row share what people call its key
                 key = tuple(part for part in key if part != row_end)
-            table = Table(schema, name, tuple(made), key, engine or "", row_end)
+            charset = charset_of_collation(collation) if collation else None
+            table = Table(schema, name, tuple(made), key, engine or "", row_end, charset=charset)
             found[schema, name] = with_versioning(table) if kind == "SYSTEM VERSIONED" else table
     return found
 

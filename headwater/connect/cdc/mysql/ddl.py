@@ -6,6 +6,7 @@ It follows tables whose log has no column names (``binlog_row_metadata`` is not 
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from headwater.connect.cdc.mysql.alterations import (
@@ -17,18 +18,21 @@ from headwater.connect.cdc.mysql.alterations import (
     convert,
     drop_column,
     rename_column,
+    with_charset,
     with_versioning,
     without_versioning,
 )
 from headwater.connect.cdc.mysql.definitions import (
     KEY_WORDS,
+    OF_TABLE,
     Defaults,
     DefinitionReader,
     Name,
     NotUnderstood,
     charset_of_collation,
+    in_charset,
 )
-from headwater.connect.cdc.mysql.schema import Table
+from headwater.connect.cdc.mysql.schema import Column, Table
 from headwater.connect.cdc.mysql.tokens import tokens
 
 
@@ -142,7 +146,8 @@ class _Statements(DefinitionReader):
         charset, engine, versioned, selects = self._options()
         if selects:  # columns of a SELECT; row-based logs have it written out, so this is a surprise
             return [Created(name, None, None, unless_there)]
-        table = body.columns(Table(*name, (), (), engine or "InnoDB"), charset or self._defaults.charset)
+        charset = charset or self._defaults.charset
+        table = body.columns(Table(*name, (), (), engine or "InnoDB", charset=charset), charset)
         return [Created(name, with_versioning(table) if versioned else table, None, unless_there)]
 
     def _options(self) -> tuple[str | None, str | None, bool, bool]:
@@ -222,7 +227,6 @@ class _Statements(DefinitionReader):
 
     def _alteration(self) -> list[Callable[[Table], Table]]:
         """One part of ALTER TABLE as changes of a table; none for what matters to nobody here."""
-        charset = self._defaults.charset
         if self.accept("ADD"):
             if self.accept("SYSTEM", "VERSIONING"):
                 return [with_versioning]
@@ -236,11 +240,11 @@ class _Statements(DefinitionReader):
             if self.peek().text == "(" and self.peek().kind == "sign":
                 inside = self.sub(self.brackets())
                 self.touches_rows = True  # to tell which of them have a default is not worth the while
-                body = inside.columns(Table("", "", (), ()), charset)
-                return [add_column(column, Extra()) for column in body.columns]
-            column, extra = self.column(charset)
+                body = inside.columns(Table("", "", (), ()), OF_TABLE)
+                return [self._with_charset(add_column, column, Extra()) for column in body.columns]
+            column, extra = self.column(OF_TABLE)
             self.touches_rows = extra.filled
-            return [add_column(column, extra)]
+            return [self._with_charset(add_column, column, extra)]
         if self.accept("DROP"):
             if self.accept("SYSTEM", "VERSIONING"):
                 return [without_versioning]
@@ -258,28 +262,43 @@ class _Statements(DefinitionReader):
         if self.accept("MODIFY"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
-            column, extra = self.column(charset)
+            column, extra = self.column(OF_TABLE)
             self.touches_rows = extra.computed
-            return [change_column(column.name, column, extra)]
+            return [self._with_charset(partial(change_column, column.name), column, extra)]
         if self.accept("CHANGE"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             old = self.identifier()
-            column, extra = self.column(charset)
+            column, extra = self.column(OF_TABLE)
             self.touches_rows = extra.computed
-            return [change_column(old, column, extra)]
+            return [self._with_charset(partial(change_column, old), column, extra)]
         if self.peek().word == "CONVERT" and self.peek(1).word != "TO":
             return []
         if self.accept("CONVERT", "TO"):
             self.accept("CHARACTER", "SET") or self.accept("CHARSET")
-            return [convert(self.take().text.strip("'\"").lower())]
+            return [convert(self._charset())]
         if self.accept("ENGINE"):
             self.accept("=")
             engine = self.take().text
             return [lambda table: replace(table, engine=engine)]
-        if self.peek().word in ("EXCHANGE", "PARTITION"):
-            return []
+        self.accept("DEFAULT")
+        if self.accept("CHARACTER", "SET") or self.accept("CHARSET"):
+            self.accept("=")
+            return [with_charset(self._charset())]
+        if self.accept("COLLATE"):
+            self.accept("=")
+            return [with_charset(charset_of_collation(self.take().text.strip("'\"").lower()))]
         return []
+
+    def _charset(self) -> str:
+        token = self.take()
+        return self._defaults.charset if token.word == "DEFAULT" else token.text.strip("'\"").lower()
+
+    def _with_charset(
+        self, make: Callable[[Column, Extra], Callable[[Table], Table]], column: Column, extra: Extra
+    ) -> Callable[[Table], Table]:
+        """A change of a column that may have the table's character set, which is known when the change is made."""
+        return lambda table: make(in_charset(column, table.charset or self._defaults.charset), extra)(table)
 
     def _index(self) -> list[Effect]:
         """CREATE and DROP INDEX: it may have been the key, or become it."""

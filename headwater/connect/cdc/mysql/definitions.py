@@ -1,5 +1,6 @@
 """Definitions of columns and keys in DDL, read token by token; pure."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -8,6 +9,7 @@ from headwater.connect.cdc.mysql.schema import TEXTUAL, Column, Table
 from headwater.connect.cdc.mysql.tokens import Token
 
 Name = tuple[str, str]  # database and table
+OF_TABLE = "default"  # for the character set that the table has, where only the table knows it
 
 
 class NotUnderstood(Exception):
@@ -211,13 +213,10 @@ class DefinitionReader:
                 part.take()
         if textual:
             own_charset = own_charset or charset
-            if own_charset == "binary":
-                base, bracket, rest = type_text.partition("(")
-                type_text = _AS_BYTES.get(base, base) + bracket + rest
-                own_charset = own_charset if base in ("enum", "set") else None
         else:
             own_charset = None
-        return Column(name, type_text, own_charset, False, nullable), extra._replace(
+        made = Column(name, type_text, own_charset, False, nullable)
+        return made if own_charset is None else in_charset(made, own_charset), extra._replace(
             filled=extra.filled or not nullable or type_text.startswith("timestamp")
         )
 
@@ -246,15 +245,41 @@ class DefinitionReader:
             base = "varchar"
         arguments = ""
         if self.peek().text == "(" and self.peek().kind == "sign":
-            arguments = "".join(token.text for token in self.brackets())
+            arguments = "".join(_argument(token) for token in self.brackets())
         text = _complete(base, arguments)
         return text, charset, text.partition("(")[0] in TEXTUAL, False
+
+
+_QUOTES = {'""': '"', "'": "''"}
+_QUOTE_OR_ESCAPED = re.compile(r"""\\.|""|'""", re.DOTALL)
+
+
+def _argument(token: Token) -> str:
+    """An argument of a type as information_schema has it, where labels have single quotes."""
+    if token.kind != "text" or token.text[0] != '"':
+        return token.text
+    return "'" + _QUOTE_OR_ESCAPED.sub(lambda m: _QUOTES.get(m[0], m[0]), token.text[1:-1]) + "'"
 
 
 _AS_BYTES = {
     "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
     "longtext": "longblob",
 }  # fmt: skip
+
+
+def in_charset(column: Column, charset: str) -> Column:
+    """A text as it is in a character set, unless it has one already: in `binary` it is bytes.
+
+    >>> in_charset(Column("note", "varchar(5)", OF_TABLE), "binary").type
+    'varbinary(5)'
+    """
+    if column.charset not in (OF_TABLE, charset):
+        return column
+    if charset != "binary":
+        return column._replace(charset=charset)
+    base, bracket, rest = column.type.partition("(")
+    kept = charset if base in ("enum", "set") else None
+    return column._replace(type=_AS_BYTES.get(base, base) + bracket + rest, charset=kept)
 
 
 def _complete(base: str, arguments: str) -> str:

@@ -213,7 +213,8 @@ class History:
         key = tuple(part for part in key if part != row_end)
         engine = known.engine if known is not None else ""
         dropped = known.dropped if known is not None else ()
-        table = Table(written.database, written.table, columns, key, engine, row_end, dropped)
+        charset = known.charset if known is not None else None
+        table = Table(written.database, written.table, columns, key, engine, row_end, dropped, charset)
         self.keep(table)
         return table
 

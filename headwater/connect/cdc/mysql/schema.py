@@ -132,6 +132,7 @@ class Table:
     engine: str = "InnoDB"
     row_end: str = ""  # the column that says until when a row is valid, in a table with system versioning
     dropped: tuple[str, ...] = ()  # columns that rows in the topic may have, and the table has no more
+    charset: str | None = None  # of texts in columns to come; positions of earlier versions do not say it
 
     @property
     def visible(self) -> tuple[Column, ...]:
@@ -149,14 +150,16 @@ class Table:
     def to_json(self) -> list[Any]:
         """Short, for positions."""
         columns = [[c.name, c.type, c.charset, int(c.hidden), int(c.nullable)] for c in self.columns]
-        dropped = [list(self.dropped)] if self.dropped else []
-        return [self.database, self.name, columns, list(self.key), self.engine, self.row_end, *dropped]
+        more: list[Any] = [list(self.dropped)] if self.dropped or self.charset else []
+        more += [self.charset] if self.charset else []
+        return [self.database, self.name, columns, list(self.key), self.engine, self.row_end, *more]
 
     @classmethod
     def from_json(cls, parts: list[Any]) -> "Table":
         database, name, columns, key, engine, row_end, *more = parts
         made = tuple(Column(n, t, c, bool(h), bool(u)) for n, t, c, h, u in columns)
-        return cls(database, name, made, tuple(key), engine, row_end, tuple(more[0]) if more else ())
+        dropped, charset = (more + [(), None][len(more) :])[:2]
+        return cls(database, name, made, tuple(key), engine, row_end, tuple(dropped), charset)
 
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
