@@ -1,11 +1,15 @@
 """DDL that gives rows other values, takes them or brings them: of that a real MariaDB's log has nothing."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headwater.connect.cdc.mysql.doctor import examine
 from headwater.connect.cdc.options import CdcOptions
+from headwater.connect.source import Record
 from tests.connect.mysql.harness import Capture, fresh_database
 from tests.support.mariadb import MariaDB
 
@@ -100,6 +104,90 @@ def test_indexes_come_and_go(mariadb: MariaDB, captures: list[Capture]) -> None:
     )
     capture.until_caught_up(mariadb)
     assert values(capture) == [{"id": 1, "v": 1}]
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "change", "shown"),
+    [
+        ("int", "300", "modify v tinyint", 127),
+        ("bigint", "-1", "modify v bigint unsigned", 0),
+        ("int unsigned", "4000000000", "modify v int", 2147483647),
+        ("decimal(5,2)", "-1", "modify v decimal(5,2) unsigned", "AA=="),
+        ("varchar(10)", "300", "modify v varchar(2)", "30"),
+        ("text", "300", "modify v varchar(2)", "30"),
+        ("varchar(10)", "'数'", "convert to character set latin1", "?"),
+    ],
+)
+def test_values_that_do_not_fit_any_more(
+    mariadb: MariaDB, captures: list[Capture], before: str, value: str, change: str, shown: object
+) -> None:
+    """Without strict mode a server makes them fit."""
+    database, capture = start(
+        captures,
+        mariadb,
+        f"create table t (id int primary key, v {before}) character set utf8mb4",
+        f"insert into t values (1, {value})",
+    )
+    mariadb.run("set sql_mode = ''", f"alter table t {change}", database=database)
+    capture.until_caught_up(mariadb)
+    assert values(capture) == [{"id": 1, "v": shown}]
+
+
+def test_rows_that_alter_ignore_leaves_out(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(
+        captures,
+        mariadb,
+        "create table t (id int primary key, v int)",
+        "insert into t values (1, 1), (2, 1), (3, 3)",
+    )
+    mariadb.run("alter ignore table t add unique (v)", database=database)
+    capture.until_caught_up(mariadb)
+    assert values(capture) == [{"id": 1, "v": 1}, {"id": 3, "v": 3}]
+
+
+def test_a_tablespace_that_is_imported(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(
+        captures,
+        mariadb,
+        "create table t (id int primary key)",
+        "insert into t values (1)",
+        "create table other (id int primary key)",
+        "insert into other values (2)",
+    )
+    directory = Path(mariadb.run("select @@datadir")[0][0]) / database
+    mariadb.run("alter table t discard tablespace", database=database)
+    with mariadb.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("flush tables other for export")
+        for suffix in ("ibd", "cfg"):
+            owner = (directory / "t.frm").stat()
+            copied = shutil.copy(directory / f"other.{suffix}", directory / f"t.{suffix}")
+            os.chown(copied, owner.st_uid, owner.st_gid)
+        cursor.execute("unlock tables")
+        cursor.execute("alter table t import tablespace")
+    capture.until_caught_up(mariadb)
+    assert values(capture) == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "twice"),
+    [
+        ("constraint one unique (id)", "drop constraint one", "1"),
+        ("unique (id)", "modify id int", "null"),
+        ("unique (id)", "change id id int null", "null"),
+        ("primary key (id)", "drop constraint `PRIMARY`", "1"),
+    ],
+)
+def test_rows_that_have_no_key_any_more(
+    mariadb: MariaDB, captures: list[Capture], key: str, change: str, twice: str
+) -> None:
+    """Under the key that was, the second would take the place of the first."""
+    database, capture = start(captures, mariadb, f"create table t (id int not null, v int, {key})")
+    mariadb.run(
+        f"alter table t {change}", f"insert into t values ({twice}, 1), ({twice}, 2)", database=database
+    )
+    capture.until_caught_up(mariadb)
+    assert {record.key for record in map(Record._make, capture.log.of(capture.options.topic("t")))} == {None}
+    assert capture.bag("t").total() == 2
 
 
 def test_changes_between_indexes_and_columns_are_told_as_they_were(

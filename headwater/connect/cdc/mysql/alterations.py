@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from headwater.connect.cdc.mysql.schema import Column, Table, parse_labels, parse_type
+from headwater.connect.cdc.mysql.schema import Column, Table, Type, parse_labels, parse_type
 
 Change = Callable[[Table], Table]
 
@@ -165,8 +165,11 @@ def with_charset(charset: str) -> Change:
     return lambda table: replace(table, charset=charset)
 
 
-_WHOLE_NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
-_TEXTS = {"varchar", "tinytext", "text", "mediumtext", "longtext"}
+_WHOLE_NUMBERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}  # bits
+_TEXTS = {"tinytext": 8, "text": 16, "mediumtext": 24, "longtext": 32}  # bits of their length in bytes
+_TEXTS_OF_ANY_LENGTH = {"varchar", *_TEXTS}
+_UNICODE = {"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
+_UNICODE_WITHOUT_EMOJI = {"utf8", "utf8mb3", "ucs2"}
 
 
 def changes_rows(before: Table, after: Table) -> bool:
@@ -188,15 +191,35 @@ def changes_rows(before: Table, after: Table) -> bool:
 
 
 def _keeps_values(before: Column, after: Column) -> bool:
-    """Whether values are the same JSON in both; as they are, or because the server refuses to lose any."""
+    """Whether values are the same JSON in both. Without strict mode, those that do not fit are made to fit."""
     one, other = parse_type(before.type), parse_type(after.type)
     if before.nullable and not after.nullable:
-        return False  # without strict mode, NULL becomes a value
-    if {one.base, other.base} <= _WHOLE_NUMBERS or {one.base, other.base} <= _TEXTS:
-        return True
-    if one.base != other.base:
+        return False  # NULL becomes a value
+    if one.base in _WHOLE_NUMBERS and other.base in _WHOLE_NUMBERS:
+        sign = other.unsigned - one.unsigned  # -1: the sign takes a bit of what was there for the number
+        return sign <= 0 and _WHOLE_NUMBERS[one.base] <= _WHOLE_NUMBERS[other.base] - (sign < 0)
+    if not _has_characters_of(before.charset, after.charset):
+        return False
+    if one.base in _TEXTS_OF_ANY_LENGTH and other.base in _TEXTS_OF_ANY_LENGTH:
+        return _has_room_for(one, other)
+    if one.base != other.base or (other.unsigned and not one.unsigned):
         return False
     if one.base in ("enum", "set"):
         labels = parse_labels(one.arguments)
         return parse_labels(other.arguments)[: len(labels)] == labels
     return one.base == "year" or [n for n in one.numbers if n] == [n for n in other.numbers if n]
+
+
+def _has_characters_of(before: str | None, after: str | None) -> bool:
+    """Whether a character set has all characters of another."""
+    if before == after or after in _UNICODE:
+        return True
+    return after in _UNICODE_WITHOUT_EMOJI and before not in _UNICODE
+
+
+def _has_room_for(one: Type, other: Type) -> bool:
+    """Whether the longest text of a type fits into another."""
+    if one.base == other.base == "varchar":
+        return one.numbers <= other.numbers
+    longest = one.numbers[0] * 4 if one.base == "varchar" else (1 << _TEXTS[one.base]) - 1  # bytes
+    return longest <= (other.numbers[0] if other.base == "varchar" else (1 << _TEXTS[other.base]) - 1)

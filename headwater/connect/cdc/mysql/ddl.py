@@ -113,7 +113,8 @@ class _Statements(DefinitionReader):
             return self._create()
         if self.accept("ALTER"):
             while self.peek().word in ("ONLINE", "OFFLINE", "IGNORE"):
-                self.take()
+                # What does not fit is left out or made to fit, rows that are twice in a new key among it.
+                self.touches_rows = self.take().word == "IGNORE" or self.touches_rows
             return self._alter() if self.accept("TABLE") else []
         if self.accept("RENAME"):
             return self._rename() if self.accept("TABLE") or self.accept("TABLES") else []
@@ -185,7 +186,7 @@ class _Statements(DefinitionReader):
         changes: list[Callable[[Table], Table]] = []
         found: list[Effect] = []
         renamed: Name | None = None
-        touches_rows = asks_key = False
+        touches_rows, asks_key = self.touches_rows, False
         while self.peek().kind != "end":
             part = self.sub(self.rest_of_part())
             self.accept(",") or self.accept(";")
@@ -214,7 +215,7 @@ class _Statements(DefinitionReader):
     def _swapped(self) -> list[Effect]:
         """What a part of ALTER TABLE does to another table, whose rows it takes or gives."""
         words = [token.word for token in self._tokens]
-        if words[:1] == ["TRUNCATE"] or words[:2] == ["DROP", "PARTITION"]:
+        if words[:1] in (["TRUNCATE"], ["IMPORT"]) or words[:2] == ["DROP", "PARTITION"]:
             self.touches_rows = True
         elif words[:1] in (["EXCHANGE"], ["CONVERT"]) and "PARTITION" in words and "TABLE" in words:
             self.touches_rows = True
@@ -251,9 +252,9 @@ class _Statements(DefinitionReader):
             if self.accept("PRIMARY", "KEY"):
                 self.asks_key = True  # a unique index may be the key now
                 return []
-            if self.peek().word in ("PARTITION", "FOREIGN", "CHECK", "CONSTRAINT", "PERIOD"):
+            if self.peek().word in ("PARTITION", "FOREIGN", "CHECK", "PERIOD"):
                 return []
-            if self.peek().word in ("INDEX", "KEY"):
+            if self.peek().word in ("INDEX", "KEY", "CONSTRAINT"):  # a unique index is a constraint, too
                 self.asks_key = True  # it may have been the key
                 return []
             self.accept("COLUMN")
@@ -263,14 +264,14 @@ class _Statements(DefinitionReader):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             column, extra = self.column(OF_TABLE)
-            self.touches_rows = extra.computed
+            self.touches_rows, self.asks_key = extra.computed, column.nullable
             return [self._with_charset(partial(change_column, column.name), column, extra)]
         if self.accept("CHANGE"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             old = self.identifier()
             column, extra = self.column(OF_TABLE)
-            self.touches_rows = extra.computed
+            self.touches_rows, self.asks_key = extra.computed, column.nullable
             return [self._with_charset(partial(change_column, old), column, extra)]
         if self.peek().word == "CONVERT" and self.peek(1).word != "TO":
             return []
