@@ -274,6 +274,14 @@ def test_truncate_and_rename_empty_the_topic(mariadb: MariaDB, captures: list[Ca
     assert capture.rows("swapped") == {b'{"id":3}': {"id": 3}}
 
 
+def test_sequences_are_no_tables(mariadb: MariaDB, captures: list[Capture]) -> None:
+    database, capture = start(captures, mariadb, "create table t (id int primary key)", "create sequence s")
+    mariadb.run("insert into t values (nextval(s))", database=database)
+    capture.until_caught_up(mariadb)
+    topics = {record[0] for record in capture.log.records}
+    assert topics == {capture.options.topic("t"), capture.options.topic("schema")}
+
+
 def test_compressed_events(mariadb: MariaDB, captures: list[Capture]) -> None:
     database, capture = start(captures, mariadb, "create table t (id int primary key, v text)")
     mariadb.run("set global log_bin_compress = 1", "set global log_bin_compress_min_len = 10")

@@ -23,6 +23,11 @@ from headwater.errors import CaptureImpossible
 Name = tuple[str, str]
 Lookup = Callable[[Name], Table | None]  # a table as the server has it now
 
+_SEQUENCE = (
+    "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment", "cache_size",
+    "cycle_option", "cycle_count",
+)  # fmt: skip
+
 
 class Consequence(NamedTuple):
     """What a statement means for a captured table besides its new columns."""
@@ -169,6 +174,8 @@ class History:
         name = (written.database, written.table)
         if not self.chosen.captures(*name):
             return None
+        if tuple(column.name for column in written.columns) == _SEQUENCE:
+            return None  # logged like a table, which it is not: no snapshot has it, and CREATE TABLE does not make it
         known = self.tables.get(name)
         if written.has_names:
             return self._from_log(written, known)
