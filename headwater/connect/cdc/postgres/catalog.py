@@ -112,6 +112,7 @@ class TableColumn:
     identity: bool
     stored_apart: bool  # may be (TOAST)
     filled_in: bool  # rows that were there before the column was added show a value
+    described_by: str  # the transaction that changed its description last
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class TableInfo:
     key: tuple[str, ...]
     has_primary_key: bool
     identity_index: tuple[str, ...]  # REPLICA IDENTITY USING INDEX
+    file: int  # its number; another one after TRUNCATE, and when its rows were written anew
     partitions: tuple[tuple[int, int], ...]  # each with the number of its file, another one after TRUNCATE
     published: bool = False
     published_in_part: bool = False  # only some columns, or rows that fit a condition
@@ -174,7 +176,7 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p', c.relrepl
                         CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid)
                              ELSE format('CAST((%%s) AS %%s)', pg_get_expr(d.adbin, d.adrelid),
                                          format_type(a.atttypid, a.atttypmod)) END,
-                        a.attidentity, a.attstorage, a.atthasmissing)
+                        a.attidentity, a.attstorage, a.atthasmissing, a.xmin::text)
                         ORDER BY a.attnum)
         FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
@@ -183,6 +185,7 @@ SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind = 'p', c.relrepl
         FROM pg_index i
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
           AND i.indimmediate),
+       c.relfilenode::int8,
        (SELECT json_agg(json_build_array(t.relid::oid::int8, p.relfilenode::int8))
         FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid WHERE t.isleaf AND c.relkind = 'p'),
        EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -230,6 +233,7 @@ def _table(row: tuple[Any, ...]) -> TableInfo:
         estimate,
         columns,
         indexes,
+        file,
         partitions,
         published,
         in_part,
@@ -238,9 +242,10 @@ def _table(row: tuple[Any, ...]) -> TableInfo:
     parsed = tuple(
         TableColumn(
             number, column, type_oid, modifier, required, default if generated else None,
-            None if generated else default, bool(own), storage != "p", missing,
+            None if generated else default, bool(own), storage != "p", missing, by,
         )
-        for number, column, type_oid, modifier, required, generated, default, own, storage, missing in columns or ()
+        for number, column, type_oid, modifier, required, generated, default, own, storage, missing, by
+        in columns or ()
     )  # fmt: skip
     names = {column.number: column.name for column in parsed}
     required = {column.number for column in parsed if column.required}
@@ -259,7 +264,8 @@ def _table(row: tuple[Any, ...]) -> TableInfo:
         key = identity_index
     return TableInfo(
         oid, schema, name, partitioned, identity, estimate if estimate is not None and estimate >= 0 else None,
-        parsed, key, has_primary, identity_index, tuple(sorted(map(tuple, partitions or ()))), published, in_part, ours,
+        parsed, key, has_primary, identity_index, file, tuple(sorted(map(tuple, partitions or ()))), published,
+        in_part, ours,
     )  # fmt: skip
 
 
