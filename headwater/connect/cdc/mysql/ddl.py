@@ -49,13 +49,15 @@ class Altered(NamedTuple):
     """Columns or keys of a table changed; `change` makes the new table of the old one, or None when unclear.
 
     `touches_rows` when rows came, went or have other values by it: of that the log has nothing. `asks_key` when an
-    index came or went that may be the key: which one is, the server knows best.
+    index came or went that may be the key: which one is, the server knows best. `freed` are columns that may be NULL
+    now, and so are in no key any more, unless it is the primary one.
     """
 
     name: Name
     change: Callable[[Table], Table | None]
     touches_rows: bool = False
     asks_key: bool = False
+    freed: frozenset[str] = frozenset()
 
 
 class Renamed(NamedTuple):
@@ -104,6 +106,7 @@ class _Statements(DefinitionReader):
 
     touches_rows = False
     asks_key = False
+    freed: frozenset[str] = frozenset()
 
     def statement(self) -> list[Effect]:
         if self.accept("SET", "STATEMENT"):  # MariaDB: SET STATEMENT a=1 FOR ALTER TABLE ...
@@ -186,7 +189,7 @@ class _Statements(DefinitionReader):
         changes: list[Callable[[Table], Table]] = []
         found: list[Effect] = []
         renamed: Name | None = None
-        touches_rows, asks_key = self.touches_rows, False
+        touches_rows, asks_key, freed = self.touches_rows, False, self.freed
         while self.peek().kind != "end":
             part = self.sub(self.rest_of_part())
             self.accept(",") or self.accept(";")
@@ -205,8 +208,9 @@ class _Statements(DefinitionReader):
             changes += part._alteration()
             touches_rows = touches_rows or part.touches_rows
             asks_key = asks_key or part.asks_key
+            freed |= part.freed
         if changes or touches_rows or asks_key:
-            altered = Altered(name, lambda table: apply_all(changes, table), touches_rows, asks_key)
+            altered = Altered(name, lambda table: apply_all(changes, table), touches_rows, asks_key, freed)
             found.insert(0, altered)
         if renamed is not None:
             found.append(Renamed(name, renamed))
@@ -264,14 +268,16 @@ class _Statements(DefinitionReader):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             column, extra = self.column(OF_TABLE)
-            self.touches_rows, self.asks_key = extra.computed, column.nullable
+            self.touches_rows = extra.computed
+            self.freed = frozenset([column.name] if column.nullable else [])
             return [self._with_charset(partial(change_column, column.name), column, extra)]
         if self.accept("CHANGE"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             old = self.identifier()
             column, extra = self.column(OF_TABLE)
-            self.touches_rows, self.asks_key = extra.computed, column.nullable
+            self.touches_rows = extra.computed
+            self.freed = frozenset([old] if column.nullable else [])
             return [self._with_charset(partial(change_column, old), column, extra)]
         if self.peek().word == "CONVERT" and self.peek(1).word != "TO":
             return []

@@ -120,7 +120,9 @@ class History:
 
     def _altered(self, effect: ddl.Altered, known: Table | None) -> list[Consequence]:
         table = effect.change(known) if known is not None else None
-        if table is not None and effect.asks_key:
+        freed = {name.lower() for name in effect.freed}
+        is_freed = known is not None and not freed.isdisjoint(name.lower() for name in known.key)
+        if table is not None and (effect.asks_key or is_freed):
             table = replace(table, key=self._key_now(table))
         table = table or self._lookup(effect.name) or known
         if table is None:
