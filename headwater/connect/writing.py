@@ -189,6 +189,17 @@ class LogWriter:
         self._pending += len(records)
         self._pending_bytes += size
 
+    def _produce_position(self) -> None:
+        value, key = self._next.encoded(), self.name.encode()
+        while True:
+            try:
+                self._producer.produce(POSITIONS, value, key, partition=self._partition)
+                return
+            except BufferError:
+                self._make_room()
+            except KafkaException as error:
+                self._explain(error, POSITIONS)
+
     def _explain(self, error: KafkaException, topic: str) -> NoReturn:
         if error.args[0].code() in (KafkaError._FATAL, KafkaError._STATE):
             # The producer has failed before, in the background; to abort tells why.
@@ -251,9 +262,7 @@ class LogWriter:
                     self._lock.wait(wait)
                     continue
                 self._begin()
-                self._producer.produce(
-                    POSITIONS, self._next.encoded(), self.name.encode(), partition=self._partition
-                )
+                self._produce_position()
                 self._commit_began = time.monotonic()
                 return True
         return False

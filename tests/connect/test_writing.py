@@ -6,8 +6,10 @@ import threading
 import time
 
 from headwater.client.connection import Connection
+from headwater.client.transactions import TransactionalWriter
 from headwater.connect.source import Record, Step, TopicNeeds
-from headwater.connect.writing import ASIDE_BYTES, LogWriter
+from headwater.connect.writing import ASIDE_BYTES, LogWriter, transactional_id
+from headwater.errors import StaleProducerEpoch
 from tests.connect.counting import numbers
 from tests.support.servers import Headwater
 
@@ -44,6 +46,20 @@ def test_a_source_waits_when_much_is_kept_aside() -> None:
         assert not source.is_alive()
         writer.finish()
         assert numbers(connection, "large") == list(range(2 + steps))
+
+
+def test_a_producer_that_was_fenced_before_the_position_is_written_says_so(headwater: Headwater) -> None:
+    """Its record fails in the background, so that it takes no position behind it."""
+    connection = Connection(headwater.bootstrap)
+    writer = LogWriter(connection, "fenced", lambda _: TopicNeeds(configs={}), worker="test")
+    writer.put(Step([Record("fenced", b"k", b"0")], {"next": 1}))
+    until(lambda: writer.committed.position == {"next": 1})
+    writer._pace.gap = 2.0
+    TransactionalWriter(connection, transactional_id("fenced"))
+    writer.put(Step([Record("fenced", b"k", b"1")], {"next": 2}))
+    until(lambda: writer._failure is not None)
+    assert isinstance(writer._failure, StaleProducerEpoch), repr(writer._failure)
+    writer.abandon()
 
 
 def until(condition: object, seconds: float = 30.0) -> None:
