@@ -20,7 +20,8 @@ SCHEMES: Mapping[str, Database] = {
     "mariadb": "mysql",
     "sqlite": "sqlite",
 }
-CHUNK_ROWS = 10_000
+# With twice as many, a snapshot of MariaDB takes a third more memory, for a tenth more rows a second.
+CHUNK_ROWS = 5_000
 DATA = Path(".headwater")
 
 UNFIT = re.compile(r"[^A-Za-z0-9._-]")
