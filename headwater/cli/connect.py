@@ -7,8 +7,8 @@ from typer.core import TyperGroup
 
 from headwater.cli import options
 from headwater.cli.output import note, print_json, print_table, say
-from headwater.cli.sources import Metrics, Only, Seconds, run_sources
-from headwater.cli.stream_options import Application, Data, stream_settings
+from headwater.cli.sources import Only, run_sources
+from headwater.cli.stream_options import Application, Data, Metrics, Seconds, stream_settings
 
 
 class _Group(TyperGroup):

@@ -16,7 +16,15 @@ import typer
 
 from headwater.cli import options
 from headwater.cli.output import note
-from headwater.cli.stream_options import Application, Data, Master, Store, stream_settings
+from headwater.cli.stream_options import (
+    Application,
+    Data,
+    Master,
+    Metrics,
+    Seconds,
+    Store,
+    stream_settings,
+)
 
 if TYPE_CHECKING:
     from headwater.streams.app import App
@@ -24,20 +32,6 @@ if TYPE_CHECKING:
 
 BROKER_SECONDS = 30.0
 LEASH = "HEADWATER_BROKER_LEASH"  # as the broker calls it; to import it from there would cost its start
-
-Metrics = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port",
-        metavar="PORT",
-        min=0,
-        max=65535,
-        help="Serve Prometheus metrics on this port of loopback.",
-    ),
-]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")
-]
 
 
 def register(app: typer.Typer) -> None:

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 Only = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Only this source or sink of the application.")
 ]
-Metrics = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port",
-        metavar="PORT",
-        min=0,
-        max=65535,
-        help="Serve Prometheus metrics on this port of loopback.",
-    ),
-]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")
-]
 
 LEASH = "HEADWATER_CONNECT_LEASH"  # set for a child that ends when its standard input does
 

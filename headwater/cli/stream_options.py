@@ -22,6 +22,19 @@ Data = Annotated[
         "Else HEADWATER_DATA, `data` in headwater.toml, .headwater beside the application.",
     ),
 ]
+Metrics = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve Prometheus metrics on this port of loopback.",
+    ),
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", metavar="N", help="Stop by itself after so many seconds.")
+]
 Store = Annotated[
     str | None,
     typer.Option(
